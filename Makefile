@@ -1,0 +1,41 @@
+# Every target sets itself up: the first call makes .venv and installs the exact versions of requirements.lock,
+# later calls start at once.
+PYTHON ?= python3.11
+BIN := .venv/bin
+READY := .venv/.ready
+
+.PHONY: help demo test lint bench docs lock clean
+.DEFAULT_GOAL := help
+
+help: ## this list
+	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "make %-6s %s\n", $$1, $$2}'
+
+$(READY): requirements.lock pyproject.toml
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --disable-pip-version-check -r requirements.lock
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+demo: $(READY) ## train on the embedded data and show what was learned
+	$(BIN)/python examples/fashion_ranks.py
+
+test: $(READY) ## all tests
+	$(BIN)/python -m pytest
+
+lint: $(READY) ## ruff and mypy
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(READY) ## speed and memory, as ratios; leave the machine alone while it runs
+	$(BIN)/python benchmarks/loss_speed.py
+
+docs: $(READY) ## the documentation, into docs/_build/html
+	$(BIN)/sphinx-build -W --keep-going -q docs docs/_build/html
+	@echo "docs/_build/html/index.html"
+
+lock: $(READY) ## rewrite requirements.lock from what is installed
+	$(BIN)/python scripts/lock.py
+
+clean: ## remove .venv and everything made
+	rm -rf .venv docs/_build dist .pytest_cache .mypy_cache .ruff_cache

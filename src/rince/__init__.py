@@ -1,0 +1,40 @@
+"""Contrastive learning from ranked positives (Ranking InfoNCE, AAAI 2022).
+
+Everything a training loop needs is here and costs `import torch`, nothing more:
+ranks from labels, the loss, a bank of past keys and a momentum twin.
+"""
+
+from rince.bank import MemoryBank
+from rince.errors import ConfigError, DataError, RinceError, ShapeError
+from rince.loss import (
+    LossOutput,
+    RankedInfoNCE,
+    RankTerm,
+    linear_temperatures,
+    ranked_info_nce,
+    ranked_info_nce_from_embeddings,
+)
+from rince.momentum import MomentumTwin
+from rince.ranks import EXCLUDED, NEGATIVE, InstanceRanks, TableRanks, view_ranks
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "EXCLUDED",
+    "NEGATIVE",
+    "ConfigError",
+    "DataError",
+    "InstanceRanks",
+    "LossOutput",
+    "MemoryBank",
+    "MomentumTwin",
+    "RankTerm",
+    "RankedInfoNCE",
+    "RinceError",
+    "ShapeError",
+    "TableRanks",
+    "linear_temperatures",
+    "ranked_info_nce",
+    "ranked_info_nce_from_embeddings",
+    "view_ranks",
+]

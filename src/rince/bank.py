@@ -1,0 +1,110 @@
+"""A ring buffer of past keys and their labels: many candidates for the price of one small batch."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from rince.errors import ConfigError, DataError, ShapeError
+from rince.ranks import RANDOM, UNFILLED
+
+
+class MemoryBank(nn.Module):
+    """The last `size` keys with their labels. All of its state, the cursor included, is in the state dict.
+
+    Args:
+        size: how many keys it holds. The paper: 4,096 for CIFAR-100, 8,192 for ImageNet-100, 65,536 for video.
+        dim: width of a key.
+        start: `"empty"`: slots not yet filled carry the label -1, which every rank source excludes. `"random"`: it is
+            filled with random unit vectors labelled -2, negatives for everyone, as the authors start theirs.
+        seed: of those random vectors.
+
+    Attributes:
+        keys: `(size, dim)` float32.
+        labels: `(size,)` int64.
+
+    Example:
+        >>> bank = MemoryBank(size=4, dim=2)
+        >>> bank.push(torch.eye(2), torch.tensor([5, 6]))
+        >>> bank.labels, len(bank)
+        (tensor([ 5,  6, -1, -1]), 2)
+    """
+
+    keys: Tensor
+    labels: Tensor
+    _cursor: Tensor
+
+    def __init__(self, size: int, dim: int, *, start: Literal["empty", "random"] = "empty", seed: int = 0) -> None:
+        super().__init__()
+        if size < 1 or dim < 1:
+            raise ConfigError(f"a bank needs a size and a dim of at least 1, got size={size} and dim={dim}")
+        if start not in ("empty", "random"):
+            raise ConfigError(f"start must be 'empty' or 'random', got {start!r}")
+        if start == "random":
+            noise = torch.randn(size, dim, generator=torch.Generator().manual_seed(seed))
+            keys, label = F.normalize(noise, dim=1), RANDOM
+        else:
+            keys, label = torch.zeros(size, dim), UNFILLED
+        self.register_buffer("keys", keys)
+        self.register_buffer("labels", torch.full((size,), label))
+        self.register_buffer("_cursor", torch.zeros((), dtype=torch.long))
+
+    @torch.no_grad()
+    def push(self, keys: Tensor, labels: Tensor) -> None:
+        """Writes a batch of keys over the oldest ones, in place.
+
+        Args:
+            keys: `(batch, dim)`, detached, of unit length; at most `size` of them.
+            labels: `(batch,)` integers from 0.
+        """
+        self._check_push(keys, labels)
+        slots = (self._cursor + torch.arange(len(keys), device=self.keys.device)) % len(self.keys)
+        self.keys.index_copy_(0, slots, keys.to(self.keys.dtype))
+        self.labels.index_copy_(0, slots, labels.to(self.labels.dtype))
+        self._cursor.copy_((self._cursor + len(keys)) % len(self.keys))
+
+    def similarities(self, queries: Tensor) -> Tensor:
+        """`(queries, dim)` → `(queries, size)` cosine similarities to every slot, filled or not.
+
+        Taken against a copy of the keys where a gradient will be wanted, so that a push before `.backward()` is safe.
+        """
+        if queries.ndim != 2 or queries.shape[1] != self.keys.shape[1]:
+            raise ShapeError(f"queries must be (number, {self.keys.shape[1]}), got {tuple(queries.shape)}")
+        keys = self.keys.clone() if queries.requires_grad and torch.is_grad_enabled() else self.keys
+        return queries @ keys.to(queries.dtype).T
+
+    def __len__(self) -> int:
+        """How many slots are filled."""
+        return int((self.labels != UNFILLED).sum())
+
+    def extra_repr(self) -> str:
+        """Size and width, for `print(bank)`."""
+        return f"size={len(self.keys)}, dim={self.keys.shape[1]}"
+
+    def _check_push(self, keys: Tensor, labels: Tensor) -> None:
+        size, dim = self.keys.shape
+        if keys.ndim != 2 or keys.shape[1] != dim:
+            raise ShapeError(f"keys must be (batch, {dim}) for this bank, got {tuple(keys.shape)}")
+        if labels.shape != keys.shape[:1] or labels.is_floating_point() or labels.dtype == torch.bool:
+            raise ShapeError(
+                f"labels must be one integer per key, ({len(keys)},), got {labels.dtype} of shape {tuple(labels.shape)}"
+            )
+        if len(keys) > size:
+            raise ShapeError(
+                f"a batch of {len(keys)} keys does not fit a bank of {size}; use a bank of at least {len(keys)}, or a "
+                "smaller batch"
+            )
+        if keys.requires_grad:
+            raise DataError("keys carry gradients; push keys.detach(), or encode them under torch.no_grad()")
+        if not keys.isfinite().all():
+            raise DataError(
+                f"{int((~keys.isfinite()).any(dim=1).sum())} of {len(keys)} keys hold NaN or infinite values; nothing "
+                "was pushed. Lower the learning rate, or look for a zero vector that was normalised"
+            )
+        if len(labels) and int(labels.min()) < 0:
+            raise DataError(
+                f"labels start at 0, got {int(labels.min())}: -1 marks an unfilled slot and -2 a random vector"
+            )

@@ -1,0 +1,208 @@
+"""The ranked loss from embeddings: a block of queries at a time, value and gradient in one pass.
+
+The loss is a sum over queries, so a block of query rows goes from similarities to gradient while it is in
+cache, and the whole (queries, candidates) matrix never exists. Within a block
+
+- the positives, which are few, are gathered into a narrow padded matrix. The formula of `loss.term_values` runs
+  on that and is differentiated by autograd; it is not repeated here;
+- the negatives, which are many, reach the loss through one number per temperature, log Σ exp(s/τ), whose
+  gradient is a softmax. They get a handful of plain passes, which `torch.compile` fuses on request.
+
+How much that saves is in `benchmarks/loss_speed.csv`, beside the dense form and pytorch-metric-learning.
+"""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+# Stands for the logarithm of an empty sum. Finite, so that no `inf - inf` can turn a gradient into NaN.
+LOG_OF_NOTHING = -1e30
+# exp(-80) vanishes beside 1 in float32 and float64 alike and is still a normal float32. Where the argument is -inf
+# or the result denormal, exp() of the CPU's vector library takes up to four times as long.
+VANISHES = -80.0
+
+# Similarities per block, and the fewest rows that keep a matrix product efficient; from a sweep over 16 … 512 rows
+# at 4,096 and 65,536 candidates.
+BLOCK, FEWEST_ROWS = 2**21, 64
+
+RankRows = Callable[[int, int], Tensor]
+Share = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
+Negatives = Callable[[Tensor, tuple[float, ...], list[Tensor]], tuple[Tensor, Tensor]]
+
+
+@dataclass(frozen=True)
+class BlockwiseJob:
+    """What to compute, apart from the embeddings.
+
+    Attributes:
+        rank_rows: `(start, stop)` → these rows of the rank matrix. Asked for twice.
+        temperatures: one per term.
+        count: ranks of some queries → `(terms,)` queries used, and `(terms,)` divisors of the terms.
+        share: similarities, ranks, divisors, log-sums of further negatives → `(terms,)`, part of every ℓᵢ.
+        key: what `share` depends on, so that its compiled form can be kept.
+        rank_weight: weight of every ℓᵢ in the total.
+        block_size: rows per block, or None to choose.
+        compile: whether to compile the inner block.
+    """
+
+    rank_rows: RankRows
+    temperatures: tuple[float, ...]
+    count: Callable[[Tensor], tuple[Tensor, Tensor]]
+    share: Share
+    key: Hashable
+    rank_weight: float
+    block_size: int | None
+    compile: bool
+
+
+def blockwise_loss(queries: Tensor, candidates: Tensor, job: BlockwiseJob) -> tuple[Tensor, Tensor, Tensor]:
+    """Total (differentiable), value of every term, queries used by every term."""
+    total, per_rank, used = _Blockwise.apply(queries, candidates, job)  # type: ignore[no-untyped-call]
+    return total, per_rank, used
+
+
+class _Blockwise(torch.autograd.Function):
+    """Makes the gradient in the forward pass; the backward pass scales it."""
+
+    @staticmethod
+    def forward(ctx: Any, queries: Tensor, candidates: Tensor, job: BlockwiseJob) -> tuple[Tensor, Tensor, Tensor]:
+        wanted = ctx.needs_input_grad[:2]
+        gradients = [
+            torch.zeros_like(x) if want else None for x, want in zip((queries, candidates), wanted, strict=True)
+        ]
+        with torch.autocast(queries.device.type, enabled=False):
+            per_rank, used = _all_blocks(queries, candidates, job, *gradients)
+        total = per_rank.sum() * job.rank_weight
+        if not all(gradient is None or gradient.isfinite().all() for gradient in gradients):
+            total = total * torch.nan  # an excluded NaN reaches the gradient alone, by 0 · NaN: let the caller see it
+        ctx.save_for_backward(*gradients)
+        ctx.mark_non_differentiable(per_rank, used)
+        return total, per_rank, used
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, of_total: Tensor, *_: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
+        of_queries, of_candidates = (None if g is None else g * of_total for g in ctx.saved_tensors)
+        return of_queries, of_candidates, None
+
+
+def _all_blocks(
+    queries: Tensor, candidates: Tensor, job: BlockwiseJob, of_queries: Tensor | None, of_candidates: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """Value and count of every term; fills the gradients that are wanted."""
+    per_rank = queries.new_zeros(len(job.temperatures))
+    used = torch.zeros(len(job.temperatures), dtype=torch.long, device=queries.device)
+    divisor = used.clone()
+    if len(candidates) == 0:
+        return per_rank, used
+    size = job.block_size or max(FEWEST_ROWS, BLOCK // len(candidates))
+    blocks = [(start, min(start + size, len(queries))) for start in range(0, len(queries), size)]
+    for start, stop in blocks:
+        more_used, more_divisor = job.count(job.rank_rows(start, stop))
+        used += more_used
+        divisor += more_divisor
+    inner = _Inner(job, queries.device.type)
+    workspace = [queries.new_empty(min(size, len(queries)), len(candidates)) for _ in (0, *job.temperatures)]
+    for start, stop in blocks:
+        similarities, *buffers = (buffer[: stop - start] for buffer in workspace)
+        torch.mm(queries[start:stop], candidates.T, out=similarities)
+        ranks = job.rank_rows(start, stop).to(torch.int8).contiguous()
+        share, gradient = _block(similarities, ranks, divisor, job, inner, buffers)
+        per_rank += share
+        if of_queries is not None:
+            torch.mm(gradient, candidates, out=of_queries[start:stop])
+        if of_candidates is not None:
+            of_candidates.addmm_(gradient.T, queries[start:stop])
+    return per_rank, used
+
+
+def _block(
+    similarities: Tensor, ranks: Tensor, divisor: Tensor, job: BlockwiseJob, inner: _Inner, buffers: list[Tensor]
+) -> tuple[Tensor, Tensor]:
+    """`(terms,)` values, and the gradient of the total in the similarities of a block, which are overwritten."""
+    if ranks.amin() < 0:
+        similarities.masked_fill_(ranks < 0, -torch.inf)
+        ranks = ranks.clamp(min=0)
+    positives, positive_ranks, place, slot = _gather_positives(similarities, ranks)
+    similarities.view(-1).index_fill_(0, place, -torch.inf)
+    sums, log_sums = inner.negatives(similarities, job.temperatures, buffers)
+    with torch.enable_grad():
+        share = inner.share(positives.requires_grad_(), positive_ranks, divisor, log_sums.requires_grad_())
+        of_positives, of_log_sums = torch.autograd.grad(share.sum() * job.rank_weight, (positives, log_sums))
+    weights = of_log_sums / (sums * sums.new_tensor(job.temperatures))
+    gradient = buffers[0].mul_(weights[:, :1])
+    for i, exponential in enumerate(buffers[1:], start=1):
+        gradient.addcmul_(exponential, weights[:, i : i + 1])
+    gradient.view(-1).index_copy_(0, place, of_positives.view(-1).index_select(0, slot))
+    return share.detach(), gradient
+
+
+def _negatives(
+    similarities: Tensor, temperatures: tuple[float, ...], exponentials: list[Tensor]
+) -> tuple[Tensor, Tensor]:
+    """Fills `exponentials[i]` with exp((s - peak)/τᵢ); returns their sums, and log Σ exp(s/τᵢ): `(rows, temperatures)`.
+
+    Where `similarities` is -inf there is no negative: exp(-80) remains, nothing beside the 1 of the peak.
+    """
+    peak = similarities.amax(dim=1, keepdim=True).clamp_(min=LOG_OF_NOTHING)
+    for t, out in zip(temperatures, exponentials, strict=True):
+        torch.add(peak / -t, similarities, alpha=1.0 / t, out=out).clamp_(min=VANISHES).exp_()
+    sums = torch.stack([e.sum(dim=1) for e in exponentials], dim=1)
+    return sums, (peak / sums.new_tensor(temperatures) + sums.log()).clamp_(min=LOG_OF_NOTHING)
+
+
+def _gather_positives(similarities: Tensor, ranks: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Positives of every row, padded with excluded entries to the longest row.
+
+    Returns:
+        `(rows, width)` similarities and ranks; and for every positive its place in the flattened block and its slot
+        in the flattened padded matrix.
+    """
+    rows, candidates = ranks.shape
+    row, column = ranks.nonzero(as_tuple=True)
+    first = torch.searchsorted(row, torch.arange(rows + 1, device=row.device))
+    width = max(1, int(first.diff().max()))
+    place = row * candidates + column
+    slot = row * width + torch.arange(len(row), device=row.device) - first.index_select(0, row)
+    positives = similarities.new_zeros(rows * width).index_copy_(0, slot, similarities.view(-1).index_select(0, place))
+    padded_ranks = torch.full((rows * width,), -1, dtype=torch.int32, device=row.device)
+    padded_ranks.index_copy_(0, slot, ranks.view(-1).index_select(0, place).to(torch.int32))
+    return positives.view(rows, width), padded_ranks.view(rows, width), place, slot
+
+
+class _Inner:
+    """The two inner functions of a block, compiled where that is wanted and there is a compiler."""
+
+    _compiled: ClassVar[dict[Hashable, tuple[Share, Negatives]]] = {}
+
+    def __init__(self, job: BlockwiseJob, device: str) -> None:
+        self.share: Share = job.share
+        self.negatives: Negatives = _negatives
+        if job.compile and _compiler_works(device):
+            if job.key not in self._compiled:
+                # The longest row of positives differs between blocks: dynamic=True spares a compilation for each.
+                self._compiled[job.key] = (torch.compile(job.share, dynamic=True), torch.compile(_negatives))
+            self.share, self.negatives = self._compiled[job.key]
+
+
+@functools.cache
+def _compiler_works(device: str) -> bool:
+    """Compiles something tiny; says once why that is impossible, if it is."""
+    try:
+        torch.compile(torch.neg)(torch.ones(2, device=device))
+    except torch._dynamo.exc.BackendCompilerFailed as error:
+        reason = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
+        warnings.warn(
+            "compile=True needs a compiler and found none that works, so the loss runs without, in up to twice the "
+            f"time; on Debian, `apt-get install g++` brings one ({reason.strip()})",
+            stacklevel=2,
+        )
+        return False
+    return True

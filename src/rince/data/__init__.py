@@ -1,0 +1,1 @@
+"""Images and videos, in order and under views."""

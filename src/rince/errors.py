@@ -1,0 +1,21 @@
+"""The errors that rince raises on purpose.
+
+Each message echoes what was passed and says what to do about it. The command line prints the message
+alone and exits with code 2; anything that is not a `RinceError` is a bug of ours and keeps its traceback.
+"""
+
+
+class RinceError(Exception):
+    """Base of every error that rince raises on purpose."""
+
+
+class ConfigError(RinceError, ValueError):
+    """A setting that makes no sense: a temperature of zero, an unknown variant, an unknown key."""
+
+
+class ShapeError(RinceError, ValueError):
+    """Tensors whose shape, dtype or device do not fit each other."""
+
+
+class DataError(RinceError, ValueError):
+    """Values that make no sense: NaN, a rank without a term, a label outside the table."""

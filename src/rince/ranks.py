@@ -1,0 +1,209 @@
+"""Where ranks come from: labels in, the int8 rank matrix out.
+
+A source of ranks is called with the labels of the queries and of the candidates. Two labels that no class has are
+understood by every source: `UNFILLED` (-1), an empty slot of a bank, is excluded; `RANDOM` (-2), a random vector a
+bank was started with, is everybody's negative.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from rince.errors import ConfigError, DataError, ShapeError
+
+NEGATIVE, EXCLUDED = 0, -1
+UNFILLED, RANDOM = -1, -2
+HIGHEST_RANK = 127  # of int8
+
+
+class RankSource(Protocol):
+    """Anything that ranks candidates by labels; `TableRanks` and `InstanceRanks` are two."""
+
+    def __call__(self, query_labels: Tensor, candidate_labels: Tensor) -> Tensor:
+        """`(queries,)` and `(candidates,)` int64 labels → `(queries, candidates)` int8 ranks."""
+        ...
+
+
+class TableRanks:
+    """Ranks looked up in a table with a row and a column for every class.
+
+    Args:
+        table: `(classes, classes)` integers: `table[q, c]` is the rank of a candidate of class c for a query of class
+            q; 1 closest … R, 0 negative, -1 excluded. Need not be symmetric. Empty ranks are normal.
+
+    Example:
+        >>> ranks = TableRanks.from_superclasses([0, 0, 1])  # classes 0 and 1 share a superclass
+        >>> ranks(torch.tensor([0]), torch.tensor([0, 1, 2, -1]))
+        tensor([[ 1,  2,  0, -1]], dtype=torch.int8)
+    """
+
+    def __init__(self, table: Tensor) -> None:
+        if table.ndim != 2 or table.shape[0] != table.shape[1] or table.shape[0] == 0:
+            raise ShapeError(f"table must be a square matrix (classes, classes), got shape {tuple(table.shape)}")
+        if table.is_floating_point() or table.is_complex() or table.dtype == torch.bool:
+            raise ShapeError(f"table must hold integer ranks, got {table.dtype}; for similarities use from_similarity")
+        lowest, highest = int(table.min()), int(table.max())
+        if lowest < EXCLUDED or highest > HIGHEST_RANK:
+            raise DataError(f"table must hold ranks from -1 to {HIGHEST_RANK}, got {lowest} to {highest}")
+        self.table = table.to(torch.int8)
+        # Column label + 2, so that the labels RANDOM and UNFILLED are columns like any other.
+        special = torch.tensor([NEGATIVE, EXCLUDED], dtype=torch.int8, device=table.device)
+        self._columns = torch.cat([special.expand(len(table), 2), self.table], dim=1)
+
+    @classmethod
+    def from_superclasses(cls, superclass_of: Sequence[int] | Tensor) -> TableRanks:
+        """Same class: rank 1. Same superclass: rank 2. All else: negative.
+
+        Args:
+            superclass_of: `superclass_of[c]` is the superclass of class c.
+        """
+        superclasses = torch.as_tensor(superclass_of)
+        if superclasses.ndim != 1 or superclasses.is_floating_point() or len(superclasses) == 0:
+            raise ShapeError(
+                f"superclass_of must hold one integer per class, got {superclasses.dtype} of shape "
+                f"{tuple(superclasses.shape)}"
+            )
+        table = 2 * (superclasses[:, None] == superclasses).to(torch.int8)
+        return cls(table.fill_diagonal_(1))
+
+    @classmethod
+    def from_tree(cls, paths: Sequence[str | Sequence[str]]) -> TableRanks:
+        """A tree of any depth. The further up the common ancestor, the higher the rank; none in common: negative.
+
+        Args:
+            paths: the path of every class from the top down, `"animal/dog/poodle"` or `("animal", "dog", "poodle")`.
+                Paths may differ in length: the longer way up to the common ancestor counts.
+
+        Example:
+            >>> TableRanks.from_tree(["animal/dog/poodle", "animal/dog/pug", "animal/cat/manx", "plant/oak/cork"]).table
+            tensor([[1, 2, 3, 0],
+                    [2, 1, 3, 0],
+                    [3, 3, 1, 0],
+                    [0, 0, 0, 1]], dtype=torch.int8)
+        """
+        split = [tuple(path.split("/")) if isinstance(path, str) else tuple(path) for path in paths]
+        for path in split:
+            if not path or not all(path):
+                raise DataError(f"path {'/'.join(path)!r} has an empty part; write it like 'animal/dog/poodle'")
+        seen: dict[tuple[str, ...], int] = {}
+        for index, path in enumerate(split):
+            if path in seen:
+                raise DataError(
+                    f"path {'/'.join(path)!r} stands for both class {seen[path]} and class {index}; every class needs "
+                    "its own, for example by ending in its name"
+                )
+            seen[path] = index
+        if not split:
+            raise DataError("paths is empty; give one path per class")
+        return cls(torch.tensor([[_rank_in_tree(query, candidate) for candidate in split] for query in split]))
+
+    @classmethod
+    def from_similarity(cls, similarity: Tensor, thresholds: Sequence[float]) -> TableRanks:
+        """Same class: rank 1. Similarity of at least `thresholds[0]`: rank 2, of `thresholds[1]`: rank 3, and so on.
+
+        Args:
+            similarity: `(classes, classes)` symmetric similarities, of class names for example. Most classes may have
+                nobody above a threshold; their rank is empty and adds nothing to the loss.
+            thresholds: falling, one for every rank from 2 on. The paper uses 0.45 on text similarities.
+        """
+        if similarity.ndim != 2 or similarity.shape[0] != similarity.shape[1]:
+            raise ShapeError(f"similarity must be a square matrix (classes, classes), got {tuple(similarity.shape)}")
+        if similarity.isnan().any():
+            row, column = (int(i) for i in similarity.isnan().nonzero()[0])
+            raise DataError(f"similarity of classes {row} and {column} is NaN; leave out such classes or set it to 0")
+        if not torch.allclose(similarity, similarity.T, atol=1e-4):
+            row, column = (int(i) for i in divmod(int((similarity - similarity.T).abs().argmax()), len(similarity)))
+            raise DataError(
+                f"similarity must be symmetric, but that of classes {row} and {column} is "
+                f"{similarity[row, column]:.4g} one way and {similarity[column, row]:.4g} the other; "
+                "take their mean, (s + s.T) / 2"
+            )
+        limits = list(thresholds)
+        if not limits or any(a <= b for a, b in itertools.pairwise(limits)):
+            raise ConfigError(f"thresholds must fall from rank to rank, such as (0.6, 0.45); got {tuple(limits)}")
+        table = torch.zeros(similarity.shape, dtype=torch.int8, device=similarity.device)
+        for rank, threshold in reversed(list(enumerate(limits, start=2))):
+            table[similarity >= threshold] = rank
+        return cls(table.fill_diagonal_(1))
+
+    @property
+    def classes(self) -> int:
+        """How many classes there are."""
+        return len(self.table)
+
+    @property
+    def ranks(self) -> int:
+        """The highest rank, and so the number of terms the loss needs."""
+        return max(0, int(self.table.max()))
+
+    def __call__(self, query_labels: Tensor, candidate_labels: Tensor) -> Tensor:
+        """`(queries,)` and `(candidates,)` labels → `(queries, candidates)` int8 ranks."""
+        _check_labels("query_labels", query_labels, lowest=0, classes=self.classes)
+        _check_labels("candidate_labels", candidate_labels, lowest=RANDOM, classes=self.classes)
+        columns = self._columns.to(query_labels.device)
+        queries, candidates = query_labels.long(), candidate_labels.long() + 2
+        # Spread the smaller of the two over all candidates, one row per class or per query; copying rows is cheap.
+        if len(queries) < self.classes:
+            return columns.index_select(0, queries).index_select(1, candidates)
+        return columns.index_select(1, candidates).index_select(0, queries)
+
+    def __repr__(self) -> str:
+        return f"TableRanks(classes={self.classes}, ranks={self.ranks})"
+
+
+class InstanceRanks:
+    """Every sample is its own class: the same sample is rank 1, any other a negative. Labels are sample ids.
+
+    Example:
+        >>> InstanceRanks()(torch.tensor([7]), torch.tensor([7, 8, -1, -2]))
+        tensor([[ 1,  0, -1,  0]], dtype=torch.int8)
+    """
+
+    ranks = 1
+
+    def __call__(self, query_labels: Tensor, candidate_labels: Tensor) -> Tensor:
+        """`(queries,)` and `(candidates,)` sample ids → `(queries, candidates)` int8 ranks."""
+        _check_labels("query_labels", query_labels, lowest=0)
+        _check_labels("candidate_labels", candidate_labels, lowest=RANDOM)
+        ranks = (query_labels[:, None] == candidate_labels).to(torch.int8)
+        return ranks.masked_fill_(candidate_labels == UNFILLED, EXCLUDED)
+
+
+def view_ranks(*ranks: int, queries: int) -> Tensor:
+    """The own-key columns: what the keys of the same sample are to every query.
+
+    Example:
+        >>> view_ranks(1, 2, 3, queries=2)  # frame before shot before video
+        tensor([[1, 2, 3],
+                [1, 2, 3]], dtype=torch.int8)
+    """
+    for rank in ranks:
+        if not EXCLUDED <= rank <= HIGHEST_RANK:
+            raise DataError(f"a rank lies between -1 and {HIGHEST_RANK}, got {rank}")
+    return torch.tensor(ranks, dtype=torch.int8).expand(queries, len(ranks)).contiguous()
+
+
+def _rank_in_tree(query: tuple[str, ...], candidate: tuple[str, ...]) -> int:
+    common = 0
+    for one, other in zip(query, candidate, strict=False):
+        if one != other:
+            break
+        common += 1
+    return 1 + max(len(query), len(candidate)) - common if common else NEGATIVE
+
+
+def _check_labels(name: str, labels: Tensor, *, lowest: int, classes: int | None = None) -> None:
+    if labels.ndim != 1 or labels.is_floating_point() or labels.dtype == torch.bool:
+        raise ShapeError(f"{name} must be a vector of integers, got {labels.dtype} of shape {tuple(labels.shape)}")
+    if len(labels) == 0:
+        return
+    low, high = (int(bound) for bound in torch.aminmax(labels))
+    if low < lowest:
+        raise DataError(f"{name} holds {low}; " + ("labels start at 0" if lowest == 0 else "labels start at -2"))
+    if classes is not None and high >= classes:
+        raise DataError(f"{name} holds {high}, but the table has {classes} classes: labels go from 0 to {classes - 1}")

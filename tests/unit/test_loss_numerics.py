@@ -1,0 +1,131 @@
+"""Where a careless loss overflows, divides by zero or returns NaN: ours stays finite, and right."""
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from rince import RankedInfoNCE, RankTerm, ranked_info_nce, ranked_info_nce_from_embeddings
+
+VARIANTS = ["in_", "out", "out_in"]
+
+
+def value_and_gradient(similarities, ranks, name="in_", temperatures=(0.1, 0.2)):
+    similarities = similarities.clone().requires_grad_()
+    output = getattr(RankedInfoNCE, name)(temperatures)(similarities, ranks)
+    (gradient,) = torch.autograd.grad(output.total, similarities)
+    assert output.total.isfinite()
+    assert gradient.isfinite().all()
+    return output.total, gradient
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_saturated_cosines_at_a_low_temperature(name):
+    """Worst case: every positive at -1, every negative at 1. The exact value is 200 for each of the two terms."""
+    similarities = torch.tensor([[-1.0, -1.0, 1.0]])
+    ranks = torch.tensor([[1, 2, 0]])
+    total, gradient = value_and_gradient(similarities, ranks, name, (0.01, 0.01))
+    assert total.item() == pytest.approx(400.0, rel=1e-6)
+    torch.testing.assert_close(gradient, torch.tensor([[-100.0, -100.0, 200.0]]))
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_solved_cosines_at_a_low_temperature(name):
+    total, gradient = value_and_gradient(
+        torch.tensor([[1.0, 0.0, -1.0]]), torch.tensor([[1, 2, 0]]), name, (0.01, 0.01)
+    )
+    assert 0 <= total.item() < 1e-30
+    assert gradient.abs().max() < 1e-30
+
+
+def test_a_hard_positive_among_easy_ones_keeps_its_gradient():
+    """Probability e^-200: the authors' code drops such a pair from value and gradient."""
+    similarities = torch.tensor([[1.0, -1.0, 1.0]])
+    total, gradient = value_and_gradient(similarities, torch.tensor([[1, 1, 0]]), "out", (0.01,))
+    assert total.item() == pytest.approx((math.log(2) + 200) / 2, rel=1e-6)
+    assert gradient[0, 1].item() == pytest.approx(-50.0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("name", VARIANTS)
+def test_half_precision_is_computed_in_float32(name, dtype):
+    torch.manual_seed(0)
+    similarities = (torch.rand(4, 30) * 2 - 1).to(dtype).requires_grad_()
+    ranks = torch.randint(-1, 3, (4, 30), dtype=torch.int8)
+    loss = getattr(RankedInfoNCE, name)((0.01, 0.02))
+    output = loss(similarities, ranks)
+    assert output.total.dtype == torch.float32
+    assert output.total.item() == loss(similarities.float(), ranks).total.item()
+    (gradient,) = torch.autograd.grad(output.total, similarities)
+    assert gradient.dtype == dtype
+    assert gradient.isfinite().all()
+
+
+def test_half_precision_embeddings_and_autocast():
+    torch.manual_seed(0)
+    queries, keys = (F.normalize(torch.randn(n, 8), dim=1) for n in (4, 20))
+    ranks = torch.randint(0, 3, (4, 20), dtype=torch.int8)
+    terms = [RankTerm(0.1), RankTerm(0.2)]
+    expected = ranked_info_nce_from_embeddings(queries.bfloat16().float(), keys.bfloat16().float(), ranks, terms)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        loss = ranked_info_nce_from_embeddings(queries.bfloat16(), keys.bfloat16(), ranks, terms)
+    assert loss.dtype == torch.float32
+    assert loss.item() == expected.item()
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_empty_rank_adds_nothing(name):
+    similarities = torch.rand(3, 5)
+    ranks = torch.tensor([[1, 0, 0, 0, 0]] * 3)
+    total, gradient = value_and_gradient(similarities, ranks, name)
+    one_rank, one_gradient = value_and_gradient(similarities, ranks, name, (0.1,))
+    assert total.item() == one_rank.item()
+    torch.testing.assert_close(gradient, one_gradient, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+@pytest.mark.parametrize(
+    "ranks",
+    [[[0, 0, 0]], [[-1, -1, -1]], [[1, 1, 1]], [[1, -1, -1]]],
+    ids=["no positive", "all excluded", "no negative", "only a positive"],
+)
+def test_nothing_to_contrast_is_zero_with_zero_gradient(name, ranks):
+    total, gradient = value_and_gradient(torch.rand(1, 3), torch.tensor(ranks), name)
+    assert total.item() == 0.0
+    assert (gradient == 0).all()
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_a_row_without_positives_leaves_the_others_alone(name):
+    similarities, ranks = torch.rand(2, 4), torch.tensor([[1, 2, 0, 0], [0, 0, -1, 0]])
+    total, gradient = value_and_gradient(similarities, ranks, name)
+    alone, alone_gradient = value_and_gradient(similarities[:1], ranks[:1], name)
+    assert total.item() == pytest.approx(alone.item())
+    torch.testing.assert_close(gradient[:1], alone_gradient)
+    assert (gradient[1] == 0).all()
+
+
+@pytest.mark.parametrize(("queries", "candidates"), [(0, 4), (3, 0), (0, 0)])
+def test_zero_queries_or_candidates(queries, candidates):
+    similarities = torch.zeros(queries, candidates, requires_grad=True)
+    ranks = torch.zeros(queries, candidates, dtype=torch.int8)
+    output = RankedInfoNCE.out_in((0.1, 0.2))(similarities, ranks)
+    output.total.backward()
+    assert output.total.item() == 0.0
+    assert output.queries_used.tolist() == [0, 0]
+    assert similarities.grad.shape == (queries, candidates)
+    embeddings = [torch.zeros(n, 3, requires_grad=True) for n in (queries, candidates)]
+    loss = ranked_info_nce_from_embeddings(*embeddings, ranks, [RankTerm(0.1), RankTerm(0.2)])
+    loss.backward()
+    assert loss.item() == 0.0
+    assert all((e.grad == 0).all() for e in embeddings)
+
+
+def test_an_excluded_nan_does_no_harm():
+    similarities = torch.tensor([[0.9, 0.1, math.nan]], requires_grad=True)
+    loss = ranked_info_nce(similarities, torch.tensor([[1, 0, -1]]), [RankTerm(0.1)])
+    (gradient,) = torch.autograd.grad(loss, similarities)
+    assert loss.isfinite()
+    assert gradient.isfinite().all()
+    assert gradient[0, 2] == 0

@@ -1,0 +1,53 @@
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from rince import InstanceRanks, MemoryBank, MomentumTwin, RankedInfoNCE, TableRanks
+from rince.moco import contrast
+
+
+class Unit(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(5, 3)
+
+    def forward(self, x):
+        return F.normalize(self.linear(x), dim=1)
+
+
+def setup(size=7):
+    torch.manual_seed(0)
+    encoder = Unit()
+    twin = MomentumTwin(encoder)
+    with torch.no_grad():
+        encoder.linear.weight.add_(0.3)
+    bank = MemoryBank(size, 3)
+    bank.push(F.normalize(torch.randn(4, 3), dim=1), torch.tensor([0, 1, 2, 0]))
+    return encoder, twin, bank
+
+
+def test_columns_are_own_keys_then_the_bank():
+    encoder, twin, bank = setup()
+    view, keys = torch.randn(2, 5), [torch.randn(2, 5) for _ in range(3)]
+    source = TableRanks.from_superclasses([0, 0, 1])
+    step = contrast(encoder, twin, bank, source, view, keys, torch.tensor([0, 2]), own_ranks=(1, 2, -1))
+    assert step.ranks.tolist() == [[1, 2, -1, 1, 2, 0, 1, -1, -1, -1], [1, 2, -1, 0, 0, 1, 0, -1, -1, -1]]
+    queries = encoder(view)
+    for q in range(2):
+        for v in range(3):
+            expected = (queries[q] @ twin(keys[v])[q]).item()
+            assert abs(step.similarities[q, v].item() - expected) < 1e-6
+        torch.testing.assert_close(step.similarities[q, 3:], bank.keys @ queries[q])
+    assert len(step.keys) == 3
+    assert not any(key.requires_grad for key in step.keys)
+
+
+def test_only_the_encoder_gets_a_gradient_and_nothing_is_pushed():
+    encoder, twin, bank = setup()
+    before = bank.labels.clone()
+    views = torch.randn(2, 4, 5)
+    step = contrast(encoder, twin, bank, InstanceRanks(), views[0], [views[1]], torch.arange(4))
+    RankedInfoNCE.in_((0.1,))(step.similarities, step.ranks).total.backward()
+    assert all(p.grad is not None for p in encoder.parameters())
+    assert all(p.grad is None for p in twin.parameters())
+    assert torch.equal(bank.labels, before)
