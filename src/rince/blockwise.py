@@ -109,7 +109,7 @@ def _all_blocks(
         used += more_used
         divisor += more_divisor
     inner = _Inner(job, queries.device.type)
-    workspace = [queries.new_empty(min(size, len(queries)), len(candidates)) for _ in (0, *job.temperatures)]
+    workspace = [queries.new_empty(min(size, len(queries)), len(candidates)) for _ in job.temperatures]
     for start, stop in blocks:
         similarities, *buffers = (buffer[: stop - start] for buffer in workspace)
         torch.mm(queries[start:stop], candidates.T, out=similarities)
@@ -133,29 +133,33 @@ def _block(
     positives, positive_ranks, place, slot = _gather_positives(similarities, ranks)
     similarities.view(-1).index_fill_(0, place, -torch.inf)
     sums, log_sums = inner.negatives(similarities, job.temperatures, buffers)
+    exponentials = [*buffers, similarities]
     with torch.enable_grad():
         share = inner.share(positives.requires_grad_(), positive_ranks, divisor, log_sums.requires_grad_())
         of_positives, of_log_sums = torch.autograd.grad(share.sum() * job.rank_weight, (positives, log_sums))
     weights = of_log_sums / (sums * sums.new_tensor(job.temperatures))
-    gradient = buffers[0].mul_(weights[:, :1])
-    for i, exponential in enumerate(buffers[1:], start=1):
+    gradient = exponentials[0].mul_(weights[:, :1])
+    for i, exponential in enumerate(exponentials[1:], start=1):
         gradient.addcmul_(exponential, weights[:, i : i + 1])
     gradient.view(-1).index_copy_(0, place, of_positives.view(-1).index_select(0, slot))
     return share.detach(), gradient
 
 
-def _negatives(
-    similarities: Tensor, temperatures: tuple[float, ...], exponentials: list[Tensor]
-) -> tuple[Tensor, Tensor]:
-    """Fills `exponentials[i]` with exp((s - peak)/τᵢ); returns their sums, and log Σ exp(s/τᵢ): `(rows, temperatures)`.
+def _negatives(similarities: Tensor, temperatures: tuple[float, ...], buffers: list[Tensor]) -> tuple[Tensor, Tensor]:
+    """Writes exp((s - peak)/τᵢ) into the buffers, one per temperature, and for the last one over `similarities`.
 
     Where `similarities` is -inf there is no negative: exp(-80) remains, nothing beside the 1 of the peak.
+
+    Returns:
+        Their sums, and log Σ exp(s/τᵢ): `(rows, temperatures)` each.
     """
     peak = similarities.amax(dim=1, keepdim=True).clamp_(min=LOG_OF_NOTHING)
-    for t, out in zip(temperatures, exponentials, strict=True):
-        torch.add(peak / -t, similarities, alpha=1.0 / t, out=out).clamp_(min=VANISHES).exp_()
-    sums = torch.stack([e.sum(dim=1) for e in exponentials], dim=1)
-    return sums, (peak / sums.new_tensor(temperatures) + sums.log()).clamp_(min=LOG_OF_NOTHING)
+    sums = []
+    for t, out in zip(temperatures, [*buffers, similarities], strict=True):
+        exponential = torch.add(peak / -t, similarities, alpha=1.0 / t, out=out).clamp_(min=VANISHES).exp_()
+        sums.append(exponential.sum(dim=1))
+    total = torch.stack(sums, dim=1)
+    return total, (peak / total.new_tensor(temperatures) + total.log()).clamp_(min=LOG_OF_NOTHING)
 
 
 def _gather_positives(similarities: Tensor, ranks: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
