@@ -217,15 +217,22 @@ class RankedInfoNCE(nn.Module):
         """RINCE-uni (Eq. 12): one positive per rank, where inside and outside are the same."""
         return cls.in_(temperatures, **options)
 
-    def forward(self, similarities: Tensor, ranks: Tensor) -> LossOutput:
-        """The loss of `(queries, candidates)` similarities and their ranks."""
+    def forward(self, similarities: Tensor, ranks: Tensor, divisor: Tensor | None = None) -> LossOutput:
+        """The loss of `(queries, candidates)` similarities and their ranks.
+
+        Args:
+            similarities: as in `ranked_info_nce`.
+            ranks: as in `ranked_info_nce`.
+            divisor: `(terms,)`, what every ℓᵢ is divided by where these queries are a part of a larger batch: the sum of
+                `count(ranks)` over its parts. By default they are the batch.
+        """
         check_similarities(similarities, ranks)
         if similarities.dtype in (torch.float16, torch.bfloat16):
             similarities = similarities.float()
         if similarities.shape[1] == 0:  # an excluded candidate changes nothing and spares an empty reduction
             similarities, ranks = F.pad(similarities, (0, 1)), F.pad(ranks, (0, 1), value=EXCLUDED)
-        used, divisor = self._count(ranks)
-        per_rank = self._share(similarities, ranks, divisor, None)
+        used, own_divisor = self._count(ranks)
+        per_rank = self._share(similarities, ranks, own_divisor if divisor is None else divisor, None)
         total = per_rank.sum() if self.over_ranks == "sum" else per_rank.mean()
         if not torch.compiler.is_compiling():  # looking at values would break the graph
             check_rank_values(ranks, len(self.terms))
@@ -262,6 +269,10 @@ class RankedInfoNCE(nn.Module):
         if not output.total.isfinite():
             raise why_not_finite(queries=queries, candidates=candidates)
         return output
+
+    def count(self, ranks: Tensor) -> Tensor:
+        """`(terms,)`: what every ℓᵢ of these queries is divided by; adds up over the parts of a batch."""
+        return self._checked_count(ranks)[1]
 
     def extra_repr(self) -> str:
         """The terms and reductions, for `print(loss)`."""

@@ -11,7 +11,7 @@ the batch are not candidates until they are in the bank.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -19,7 +19,6 @@ from torch import Tensor, nn
 
 from rince.bank import MemoryBank
 from rince.errors import ShapeError
-from rince.momentum import MomentumTwin
 from rince.ranks import RankSource, view_ranks
 
 
@@ -39,7 +38,7 @@ class ContrastStep(NamedTuple):
 
 def contrast(
     encoder: nn.Module,
-    twin: MomentumTwin,
+    twin: Callable[[Tensor], Tensor],
     bank: MemoryBank,
     rank_source: RankSource,
     query_view: Tensor,
@@ -52,7 +51,7 @@ def contrast(
 
     Args:
         encoder: view → `(queries, dim)` embeddings of unit length.
-        twin: its momentum twin.
+        twin: its `MomentumTwin`, or anything else that makes detached keys.
         bank: past keys.
         rank_source: ranks the bank's entries, by label.
         query_view: a batch of views, for the encoder.

@@ -1,0 +1,360 @@
+"""Recipes: a YAML file, one level of `base:`, `a.b.c=value` overrides; in the end one frozen, validated object.
+
+A recipe file may hold a block `reduced:`, merged over the rest when `scale` is `reduced`. Nothing in a recipe is
+executed, interpolated or imported. Unknown keys are refused with a suggestion, and all mistakes are told at once.
+"""
+
+from __future__ import annotations
+
+import difflib
+from importlib.resources import files
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, ValidationError, model_validator
+
+from rince.errors import ConfigError
+
+Fraction = Annotated[float, Field(ge=0, le=1)]
+Scale = Literal["full", "reduced"]
+
+
+class _Section(BaseModel):
+    # Lax mode on purpose: PyYAML reads `1e-4` as text, and pydantic turns it into the number it is.
+    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
+
+
+class Data(_Section):
+    """Where images come from, and how their classes are related."""
+
+    source: str = Field(
+        description="embedded data (fashion), a local folder or parquet, or a hub name (uoft-cs/cifar100)"
+    )
+    train_split: str = "train"
+    test_split: str = "test"
+    image_column: str | None = Field(None, description="found by itself where obvious")
+    label_column: str | None = Field(None, description="found by itself where obvious")
+    superclass_column: str | None = Field(None, description="needed for taxonomy: column")
+    taxonomy: str = Field(
+        "none", description="none, column, folders, a shipped name (cifar100, fashion), or a YAML or CSV file"
+    )
+    limit: PositiveInt | None = Field(None, description="use a balanced part of this many training images")
+    workers: Annotated[int, Field(ge=0)] = Field(
+        2, description="processes that decode images too large to hold in memory"
+    )
+
+
+class ViewSettings(_Section):
+    """What a view draws."""
+
+    size: PositiveInt = 32
+    crop_scale: tuple[Fraction, Fraction] = (0.2, 1.0)
+    crop_ratio: tuple[PositiveFloat, PositiveFloat] = (3 / 4, 4 / 3)
+    flip: Fraction = 0.5
+    jitter: tuple[Fraction, Fraction, Fraction, Annotated[float, Field(ge=0, le=0.5)]] | None = Field(
+        (0.4, 0.4, 0.4, 0.1), description="brightness, contrast, saturation, hue; null for none"
+    )
+    jitter_probability: Fraction = 0.8
+    grayscale: Fraction = 0.2
+    mean: list[float] = [0.485, 0.456, 0.406]
+    std: list[PositiveFloat] = [0.229, 0.224, 0.225]
+
+
+class Model(_Section):
+    """The encoder: a ResNet and a head of two layers."""
+
+    depth: Literal[10, 18, 34, 50] = 50
+    width: PositiveInt = 64
+    stem: Literal["small", "small-stride2", "imagenet"] = "small"
+    norm: Literal["batch", "group"] = "batch"
+    head_hidden: PositiveInt | None = Field(None, description="null: as wide as the features")
+    dim: PositiveInt = 128
+    channels_last: bool = True
+    compile: bool = Field(False, description="torch.compile the encoders; minutes of start for a faster run")
+
+
+class Ranks(_Section):
+    """What makes a candidate a positive, and of which rank."""
+
+    kind: Literal["tree", "classes", "parents", "instances"] = Field(
+        "tree",
+        description="tree: every level of the taxonomy a rank; classes: same class only; parents: same parent class as "
+        "rank 1; instances: no labels",
+    )
+
+
+class Term(_Section):
+    """One rank of the loss."""
+
+    temperature: PositiveFloat
+    positives: Literal["in", "out"] = "in"
+    includes_closer: bool = False
+
+
+class Loss(_Section):
+    """Ranked InfoNCE."""
+
+    terms: Annotated[list[Term], Field(min_length=1)]
+    over_positives: Literal["mean", "sum", "pooled"] = "mean"
+    over_ranks: Literal["sum", "mean"] = "sum"
+    allow_any_order: bool = False
+
+    @model_validator(mode="after")
+    def _temperatures_do_not_fall(self) -> Loss:
+        temperatures = [term.temperature for term in self.terms]
+        if temperatures != sorted(temperatures) and not self.allow_any_order:
+            raise ValueError(
+                f"temperatures must not fall as the rank grows, got {temperatures}; or set allow_any_order"
+            )
+        return self
+
+
+class Bank(_Section):
+    """The memory bank."""
+
+    size: PositiveInt = 4096
+    start: Literal["empty", "random"] = "empty"
+
+
+class Twin(_Section):
+    """The momentum twin."""
+
+    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.99
+    buffers: Literal["own", "copy"] = "own"
+
+
+class Optimizer(_Section):
+    """How weights are updated."""
+
+    kind: Literal["sgd", "adam"] = "sgd"
+    lr: PositiveFloat = 0.5
+    momentum: Annotated[float, Field(ge=0, lt=1)] = Field(0.9, description="of sgd")
+    weight_decay: Annotated[float, Field(ge=0)] = 1e-4
+
+
+class Schedule(_Section):
+    """The learning rate over time: linear warm-up by step, then cosine by epoch."""
+
+    kind: Literal["cosine", "constant"] = "cosine"
+    warmup_epochs: Annotated[int, Field(ge=0)] = 10
+    warmup_from: Annotated[float, Field(ge=0)] = 0.01
+    floor: Annotated[float, Field(ge=0, le=1)] = Field(1e-3, description="end of the cosine, as a share of lr")
+
+
+class Training(_Section):
+    """How long, and in which portions."""
+
+    epochs: PositiveInt = 1000
+    batch: PositiveInt = 512
+    accumulate: PositiveInt = Field(1, description="split every batch into this many parts, to save memory")
+    keep_last_batch: bool = Field(True, description="also train on the smaller last batch of an epoch")
+    max_steps: PositiveInt | None = Field(None, description="stop early, for a trial")
+    precision: Literal["32-true", "bf16-mixed", "16-mixed"] = "32-true"
+    batch_norm: Literal["per-process", "sync", "shuffled"] = Field(
+        "per-process", description="statistics with several processes; sync needs GPUs, shuffled is MoCo's"
+    )
+
+
+class Save(_Section):
+    """When checkpoints are written, whichever comes first; one is always written at the end."""
+
+    every_steps: PositiveInt = 1000
+    every_minutes: PositiveFloat = 10
+
+
+class Log(_Section):
+    """What is written down."""
+
+    every_steps: PositiveInt = 10
+    tensorboard: bool = True
+
+
+class Paper(_Section):
+    """Which row of which table of the paper this recipe stands for."""
+
+    table: str
+    row: str
+
+
+class Recipe(_Section):
+    """Everything one training run depends on."""
+
+    name: str
+    about: str = ""
+    scale: Scale = "full"
+    paper: Paper | None = None
+    seed: Annotated[int, Field(ge=0)] = 123
+    data: Data
+    views: ViewSettings = ViewSettings()
+    model: Model = Model()
+    ranks: Ranks = Ranks()
+    loss: Loss
+    bank: Bank = Bank()
+    twin: Twin = Twin()
+    optimizer: Optimizer = Optimizer()
+    schedule: Schedule = Schedule()
+    train: Training = Training()
+    save: Save = Save()
+    log: Log = Log()
+
+    @model_validator(mode="after")
+    def _batch_fits(self) -> Recipe:
+        if self.train.batch > self.bank.size:
+            raise ValueError(f"train.batch ({self.train.batch}) must not exceed bank.size ({self.bank.size})")
+        if self.train.batch % self.train.accumulate:
+            raise ValueError(f"train.accumulate ({self.train.accumulate}) must divide train.batch ({self.train.batch})")
+        if self.train.accumulate > 1 and self.train.batch_norm == "shuffled":
+            raise ValueError("train.batch_norm=shuffled shuffles whole batches; use train.accumulate=1")
+        return self
+
+    def to_yaml(self) -> str:
+        """The recipe as a file that `load_recipe` reads back to an equal one."""
+        return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, allow_unicode=True, width=100)
+
+
+def recipe_names() -> list[str]:
+    """Names of the recipes that ship, table/row."""
+    root = files("rince") / "recipes" / "configs"
+    return sorted(
+        f"{table.name}/{row.name.removesuffix('.yaml')}"
+        for table in root.iterdir()
+        if table.is_dir()
+        for row in table.iterdir()
+        if row.name.endswith(".yaml") and not row.name.startswith("_")
+    )
+
+
+def recipe_text(name: str) -> str:
+    """The file of a recipe that ships, comments included."""
+    if name not in recipe_names():
+        close = difflib.get_close_matches(name, recipe_names(), n=3, cutoff=0.4)
+        hint = f"did you mean {' or '.join(close)}?" if close else "`rince ls` lists the recipes"
+        raise ConfigError(f"there is no recipe and no file called {name!r}; {hint}")
+    return (files("rince") / "recipes" / "configs" / f"{name}.yaml").read_text()
+
+
+def load_recipe(source: str | Path, overrides: list[str] | None = None) -> Recipe:
+    """A recipe from its name or file, with `a.b.c=value` overrides applied.
+
+    Raises:
+        ConfigError: with every mistake at once, each with its path.
+    """
+    values = _read(source)
+    changes = [_parse_override(text) for text in overrides or []]
+    scale = next((value for path, value in reversed(changes) if path == ["scale"]), values.get("scale", "full"))
+    if scale not in get_args(Scale):
+        raise ConfigError(f"scale must be full or reduced, got {scale!r}")
+    reduced = values.pop("reduced", None)
+    if scale == "reduced" and reduced is not None and values.get("scale") != "reduced":
+        values = _merge(values, reduced)
+    elif scale == "reduced" and reduced is None and values.get("scale") != "reduced":
+        raise ConfigError(f"{source} has no block `reduced:`, so it cannot be run at scale=reduced")
+    for path, value in changes:
+        _assign(values, path, value)
+    return validate(values, str(source))
+
+
+def validate(values: dict[str, Any], source: str) -> Recipe:
+    """A recipe from plain values; `source` names them in errors."""
+    try:
+        return Recipe.model_validate(values)
+    except ValidationError as error:
+        lines = [_explain(problem) for problem in error.errors(include_url=False)]
+        count = "1 mistake" if len(lines) == 1 else f"{len(lines)} mistakes"
+        raise ConfigError(f"{source} has {count}:\n" + "\n".join(f"  {line}" for line in lines)) from None
+
+
+def _read(source: str | Path) -> dict[str, Any]:
+    path = Path(source)
+    is_file = path.suffix in (".yaml", ".yml") or path.is_file()
+    values = _parse(_file_text(path) if is_file else recipe_text(str(source)), str(source))
+    base = values.pop("base", None)
+    if base is None:
+        return values
+    if is_file and (path.parent / str(base)).is_file():
+        below = _parse(_file_text(path.parent / str(base)), str(base))
+    elif not is_file and str(base).startswith("_"):  # a base that ships beside the recipe, and is none itself
+        folder = files("rince") / "recipes" / "configs" / str(source).partition("/")[0]
+        below = _parse((folder / f"{base}.yaml").read_text(), str(base))
+    else:
+        below = _read(str(base))
+    if "base" in below:
+        raise ConfigError(f"{base}, the base of {source}, has a base itself; only one level is allowed")
+    return _merge(below, values)
+
+
+def _file_text(path: Path) -> str:
+    try:
+        return path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"cannot read the recipe {path}: {error}") from None
+
+
+def _parse(text: str, source: str) -> dict[str, Any]:
+    try:
+        values = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{source} is not valid YAML: {' '.join(str(error).split())}") from None
+    if not isinstance(values, dict):
+        raise ConfigError(f"{source} must be a mapping such as `data: …`, got {type(values).__name__}")
+    return values
+
+
+def _parse_override(text: str) -> tuple[list[str], Any]:
+    key, equals, value = text.partition("=")
+    if not equals or not key.strip():
+        raise ConfigError(f"an override looks like train.epochs=5, got {text!r}")
+    try:
+        return key.strip().split("."), yaml.safe_load(value)
+    except yaml.YAMLError:
+        raise ConfigError(f"the value of {key!r} is not valid YAML: {value!r}") from None
+
+
+def _assign(values: dict[str, Any], path: list[str], value: Any) -> None:
+    node: Any = values
+    for i, part in enumerate(path):
+        last = i + 1 == len(path)
+        if isinstance(node, list) and part.isdigit() and int(part) < len(node):
+            if last:
+                node[int(part)] = value
+            else:
+                node = node[int(part)]
+        elif isinstance(node, dict):
+            if last:
+                node[part] = value
+            else:
+                node = node.setdefault(part, {})
+        else:
+            raise ConfigError(f"override {'.'.join(path)}: there is nothing called {part!r} in {'.'.join(path[:i])}")
+
+
+def _merge(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
+    """`above` over `below`: mappings are merged, anything else replaces."""
+    merged = dict(below)
+    for key, value in above.items():
+        both = isinstance(value, dict) and isinstance(merged.get(key), dict)
+        merged[key] = _merge(merged[key], value) if both else value
+    return merged
+
+
+def _explain(problem: Any) -> str:
+    path = ".".join(str(part) for part in problem["loc"]) or "recipe"
+    if problem["type"] == "extra_forbidden":
+        known = _known_keys(problem["loc"][:-1])
+        close = difflib.get_close_matches(str(problem["loc"][-1]), known, n=1)
+        return f"{path}: unknown key; " + (f"did you mean {close[0]!r}?" if close else f"known are {', '.join(known)}")
+    if problem["type"] == "missing":
+        return f"{path}: is missing"
+    return f"{path}: {problem['msg'].removeprefix('Value error, ')}; got {problem['input']!r}"[:300]
+
+
+def _known_keys(location: tuple[Any, ...]) -> list[str]:
+    model: Any = Recipe
+    for part in location:
+        if isinstance(part, int):
+            continue
+        annotation = model.model_fields[part].annotation
+        candidates = [annotation, *get_args(annotation), *(a for arg in get_args(annotation) for a in get_args(arg))]
+        model = next(c for c in candidates if isinstance(c, type) and issubclass(c, BaseModel))
+    return sorted(model.model_fields)

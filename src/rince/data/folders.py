@@ -1,0 +1,238 @@
+"""Encoded images that are decoded one by one, and folders of image files."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import overload
+
+import numpy as np
+import pyarrow as pa  # type: ignore[import-untyped]
+import torch
+from PIL import Image
+from torch import Tensor
+
+from rince.errors import DataError
+
+SUFFIXES = {".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"}
+# Nothing else is tried: Pillow would start other programs for some formats (EPS).
+FORMATS = ("PNG", "JPEG", "BMP", "GIF", "PPM", "TIFF", "WEBP")
+GRAY = {"1", "L"}
+DEEP = {"I", "F", "I;16", "I;16B", "I;16L", "I;16N"}
+# Folder and file names that mean a split, and the one name we give it.
+SPLITS = {
+    "train": "train",
+    "training": "train",
+    "val": "val",
+    "valid": "val",
+    "validation": "val",
+    "dev": "val",
+    "test": "test",
+    "testing": "test",
+}
+
+
+class ArrowImages(Sequence[Path | bytes]):
+    """Encoded images in an Arrow column; what is mapped from disk stays there until it is read.
+
+    Args:
+        encoded: the bytes.
+        paths: files to read where there are no bytes, or None.
+    """
+
+    def __init__(self, encoded: pa.ChunkedArray, paths: pa.ChunkedArray | None) -> None:
+        self.encoded, self.paths = encoded, paths
+
+    def __len__(self) -> int:
+        return len(self.encoded)
+
+    @overload
+    def __getitem__(self, index: int) -> Path | bytes: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Path | bytes]: ...
+    def __getitem__(self, index: int | slice) -> Path | bytes | list[Path | bytes]:
+        if isinstance(index, slice):
+            return [self[number] for number in range(*index.indices(len(self)))]
+        encoded: bytes | None = self.encoded[index].as_py()
+        if encoded is None and self.paths is not None and (path := self.paths[index].as_py()):
+            return Path(path)
+        return encoded or b""  # decoding says that there is nothing, and where
+
+
+@dataclass(frozen=True, eq=False)
+class LargeImages:
+    """Images of any size, kept encoded and decoded on request.
+
+    Attributes:
+        items: one file path or the encoded bytes per image.
+        labels: `(number,)` int64.
+        class_names: names in label order.
+        superclasses: `(classes,)` int64, the superclass of every class (-1: no sample tells), or None.
+        superclass_names: names in the order of `superclasses`; empty without them.
+        folder_paths: the folders of every class from the top down, if they are nested, else None.
+        source: where the images come from, for messages.
+        split: the split asked for.
+        rows: `(number,)` int64, the row of each image in its split, or its place in the list of files.
+    """
+
+    items: Sequence[Path | bytes]
+    labels: Tensor
+    class_names: tuple[str, ...]
+    superclasses: Tensor | None = None
+    superclass_names: tuple[str, ...] = ()
+    folder_paths: tuple[tuple[str, ...], ...] | None = None
+    source: str = "images"
+    split: str = "train"
+    rows: Tensor | None = None
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def decode(self, index: int) -> Tensor:
+        """One image as uint8 `(3, height, width)`: RGB, without its alpha, not turned by its EXIF entry."""
+        pixels = self.pixels(index)
+        return torch.from_numpy(np.repeat(pixels, 3, axis=0) if len(pixels) == 1 else pixels)
+
+    def pixels(self, index: int) -> np.ndarray[tuple[int, int, int], np.dtype[np.uint8]]:
+        """One image as uint8 `(1, height, width)` if it is grayscale, else `(3, height, width)`."""
+        try:
+            item = self.items[index]
+            with Image.open(io.BytesIO(item) if isinstance(item, bytes) else item, formats=FORMATS) as image:
+                image.load()
+                if image.mode not in DEEP:
+                    plain = _without_palette(image)
+                    array = np.frombuffer(plain.tobytes(), np.uint8).reshape(plain.height, plain.width, -1)
+                    return array.transpose(2, 0, 1).copy()  # the bytes are read-only
+                mode = image.mode
+        except Exception as error:  # Pillow raises OSError, SyntaxError, ValueError, struct.error, … on bad images
+            reason = str(error).partition(" <_io")[0].replace("\n", " ") or type(error).__name__
+            raise DataError(
+                f"{self.origin(index)} of {self.source!r} does not decode as an image ({reason}); "
+                "mend it or take it out"
+            ) from error
+        raise DataError(
+            f"{self.origin(index)} of {self.source!r} has more than 8 bits per pixel (mode {mode}); convert it to 8"
+        )
+
+    def origin(self, index: int) -> str:
+        """What to call an image in a message: its file, or its row."""
+        item = self.items[index]
+        if isinstance(item, Path):
+            return f"file {str(item)!r}"
+        return f"row {index if self.rows is None else int(self.rows[index])} of split {self.split!r}"
+
+    def limited(self, limit: int) -> LargeImages:
+        """The first `limit / classes` images of every class; the first `limit % classes` classes give one more."""
+        each, more = divmod(limit, len(self.class_names))
+        labels = self.labels.numpy()
+        order = np.argsort(labels, kind="stable")
+        counts = np.bincount(labels)
+        place = np.arange(len(labels)) - np.repeat(np.cumsum(counts) - counts, counts)  # of an image in its class
+        kept = np.sort(order[place < each + (labels[order] < more)])
+        if len(kept) == 0:
+            raise DataError(
+                f"limit {limit} keeps nothing of {self.source!r}: it asks for one image of each of the first {more} "
+                f"of {len(self.class_names)} classes, and these have none; ask for at least {len(self.class_names)}"
+            )
+        rows = torch.arange(len(self)) if self.rows is None else self.rows
+        return replace(self, items=[self.items[i] for i in kept.tolist()], labels=self.labels[kept], rows=rows[kept])
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """sha256 over the labels, the class names, and the name and size of every image; pixels are not read."""
+        digest = hashlib.sha256()
+        digest.update(repr(self.class_names).encode())
+        digest.update(self.labels.numpy().tobytes())
+        for item in self.items:
+            name, size = (_below(item, self.source), item.stat().st_size) if isinstance(item, Path) else ("", len(item))
+            digest.update(f"{name}\0{size}\0".encode())
+        return digest.hexdigest()
+
+
+def read_folder(source: str, split: str) -> LargeImages:
+    """The images of one split of a folder of class folders, which may be nested, with split folders on top.
+
+    A folder without split folders is all "train". Every folder that holds images is a class, named by its own name, or
+    by its whole path where two classes share a name. Classes are those of all splits, so labels agree between them.
+    """
+    root = Path(source)
+    tops: dict[str, Path] = {}
+    for folder in sorted(entry for entry in root.iterdir() if entry.is_dir()):
+        known = SPLITS.get(folder.name.lower())
+        if known in tops:
+            raise DataError(f"{source!r} has two folders for split {known!r}, {tops[known].name!r} and {folder.name!r}")
+        if known:
+            tops[known] = folder
+    whole = not tops
+    tops = tops or {"train": root}
+    if SPLITS.get(split, split) not in tops:
+        hint = "; it has no split folders, so all of it is 'train'" if whole else ""
+        raise DataError(f"{source!r} has no split {split!r}; there are {', '.join(map(repr, tops))}{hint}")
+    found = {name: list(_scan(top, (), source, ())) for name, top in tops.items()}
+    chosen = found[SPLITS.get(split, split)]
+    top = tops[SPLITS.get(split, split)]
+    if not chosen:
+        raise DataError(
+            f"split {split!r} of {source!r} is empty: no file under {str(top)!r} ends in {' '.join(sorted(SUFFIXES))}"
+        )
+    paths = sorted({path for images in found.values() for path, _ in images})
+    shared = Counter(path[-1] for path in paths)
+    names = tuple(path[-1] if shared[path[-1]] == 1 else "/".join(path) for path in paths)
+    index = {path: number for number, path in enumerate(paths)}
+    return LargeImages(
+        items=[image for _, image in chosen],
+        labels=torch.tensor([index[path] for path, _ in chosen]),
+        class_names=names,
+        folder_paths=tuple(paths) if max(map(len, paths)) > 1 else None,
+        source=source,
+        split=split,
+    )
+
+
+def _scan(
+    folder: Path, path: tuple[str, ...], source: str, ancestors: tuple[str, ...]
+) -> Iterator[tuple[tuple[str, ...], Path]]:
+    """Class path and file of every image below a folder, in alphabetical order. Follows links."""
+    real = os.path.realpath(folder)
+    if real in ancestors:
+        raise DataError(f"folder {str(folder)!r} of {source!r} is a link to a folder above it; take the link out")
+    with os.scandir(folder) as listing:
+        entries = sorted((entry for entry in listing if not entry.name.startswith(".")), key=lambda entry: entry.name)
+    images = [folder / e.name for e in entries if os.path.splitext(e.name)[1].lower() in SUFFIXES and e.is_file()]
+    below = [
+        pair
+        for entry in entries
+        if entry.is_dir()
+        for pair in _scan(folder / entry.name, (*path, entry.name), source, (*ancestors, real))
+    ]
+    if images and below:
+        raise DataError(
+            f"folder {str(folder)!r} of {source!r} holds both images ({images[0].name!r}) and folders with images "
+            f"({below[0][1].parent.name!r}); put each image into the folder of its class"
+        )
+    if images and not path:
+        raise DataError(
+            f"folder {str(folder)!r} of {source!r} has images ({images[0].name!r}) but no class sub-folders; "
+            "put each image into a folder named by its class"
+        )
+    yield from ((path, image) for image in images)
+    yield from below
+
+
+def _without_palette(image: Image.Image) -> Image.Image:
+    """8-bit grayscale stays so, anything else becomes RGB without alpha."""
+    if image.mode in GRAY:
+        return image.convert("L")
+    if image.mode == "P" and "transparency" in image.info:
+        image = image.convert("RGBA")  # straight to RGB, Pillow warns about such palettes
+    return image if image.mode == "RGB" else image.convert("RGB")
+
+
+def _below(path: Path, source: str) -> str:
+    return path.relative_to(source).as_posix() if path.is_relative_to(source) else path.name

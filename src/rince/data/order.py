@@ -1,0 +1,61 @@
+"""The order of samples: a function of seed and epoch, so that any step of a run can be found without the ones before."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from rince.data.draws import uniform
+from rince.errors import DataError
+
+ORDER_VIEW = 2**31 - 1  # a view number no view uses: keeps the order apart from what views draw
+
+
+@dataclass(frozen=True)
+class Order:
+    """Batches of sample ids, epoch after epoch.
+
+    Args:
+        number: how many samples there are.
+        batch: how many make a batch, over all processes.
+        seed: of the order.
+        keep_last: whether an epoch ends with a smaller batch, or drops what is left over.
+    """
+
+    number: int
+    batch: int
+    seed: int
+    keep_last: bool = True
+
+    def __post_init__(self) -> None:
+        if self.steps_per_epoch == 0:
+            raise DataError(
+                f"{self.number} samples make no batch of {self.batch}; use a smaller train.batch, or train.keep_last_batch"
+            )
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """How many batches an epoch has."""
+        whole, left = divmod(self.number, self.batch)
+        return whole + (1 if left and self.keep_last else 0)
+
+    def epoch(self, epoch: int) -> Tensor:
+        """`(number,)`: the ids of all samples, in the order of this epoch."""
+        return permutation(self.number, self.seed, epoch)
+
+    def ids(self, epoch: int, step: int, *, process: int = 0, processes: int = 1) -> Tensor:
+        """Sample ids of a step of an epoch, or the part of them that one process takes.
+
+        Parts are contiguous, so that parts gathered in the order of processes make the batch again.
+        """
+        batch = self.epoch(epoch)[step * self.batch : (step + 1) * self.batch]
+        return batch.tensor_split(processes)[process]
+
+
+@functools.lru_cache(maxsize=2)  # steps ask for their epoch one by one
+def permutation(number: int, seed: int, epoch: int) -> Tensor:
+    """`(number,)`: 0 … number - 1 in an order that is a function of seed and epoch."""
+    return uniform(seed, epoch, ORDER_VIEW, torch.arange(number), 1)[:, 0].argsort(stable=True)

@@ -1,0 +1,369 @@
+"""Views: random crop, flip, colour jitter and grayscale of a whole batch at once, on the device of the images.
+
+What is drawn is kept apart from what is done with it: `draw_parameters` computes `ViewParameters` from (seed, epoch,
+view, sample ids) and `apply` turns images and parameters into a view. Both treat every sample by itself, to the last
+bit: a sample gets the same pixels whatever else is in the batch. That is why this file multiplies and adds in
+separate steps (a fused one rounds differently at the end of a row) and sums in a way that no order can change.
+
+The definitions are torchvision's, in floating point: `RandomResizedCrop`, `RandomHorizontalFlip`, `ColorJitter` under
+`RandomApply`, `RandomGrayscale`, `Normalize`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from rince.data.draws import uniform
+from rince.errors import ConfigError, ShapeError
+
+TRIES = 10  # to fit a crop into the image, before the central one is taken
+CROP_DRAWS = 2 * TRIES + 2
+DRAWS = CROP_DRAWS + 8  # flip, jitter or not, order, four factors, grayscale
+BRIGHTNESS, CONTRAST, SATURATION, HUE = range(4)
+IDENTITY = (1.0, 1.0, 1.0, 0.0)  # the factors that change nothing
+ORDERS = tuple(itertools.permutations(range(4)))
+
+
+class ViewParameters(NamedTuple):
+    """What one view does to each sample of a batch."""
+
+    boxes: Tensor
+    """`(batch, 4)` int64: top, left, height and width of the crop, in pixels."""
+    flip: Tensor
+    """`(batch,)` bool: mirrored left to right."""
+    order: Tensor
+    """`(batch, 4)` int64: 0 brightness, 1 contrast, 2 saturation, 3 hue, in the order they are applied."""
+    factors: Tensor
+    """`(batch, 4)` float32: factors of the first three, shift of the hue in turns; (1, 1, 1, 0) changes nothing."""
+    grayscale: Tensor
+    """`(batch,)` bool: all colour taken out."""
+
+    def to(self, device: torch.device | str) -> ViewParameters:
+        """The same on another device."""
+        return ViewParameters(*(tensor.to(device) for tensor in self))
+
+
+class Views:
+    """Turns uint8 images or clips into normalised random views.
+
+    Args:
+        size: height and width of a view.
+        crop_scale: smallest and largest share of the area that a crop takes.
+        crop_ratio: lowest and highest width / height of a crop; its logarithm is uniform.
+        flip: probability of mirroring.
+        jitter: how far brightness, contrast and saturation go from 1, and the hue from 0 (in turns, at most 0.5);
+            None for no jitter.
+        jitter_probability: probability that a sample is jittered at all.
+        grayscale: probability of losing all colour.
+        mean: per channel, of pixels between 0 and 1.
+        std: per channel.
+
+    Example:
+        >>> views = Views(size=32, mean=[0.5, 0.5, 0.5], std=[0.25, 0.25, 0.25])
+        >>> images = torch.zeros(2, 3, 32, 32, dtype=torch.uint8)
+        >>> query, key = (views(images, seed=0, epoch=0, view=v, sample_ids=torch.tensor([5, 6])) for v in (0, 1))
+        >>> query.shape
+        torch.Size([2, 3, 32, 32])
+    """
+
+    def __init__(
+        self,
+        *,
+        size: int,
+        crop_scale: tuple[float, float] = (0.2, 1.0),
+        crop_ratio: tuple[float, float] = (3 / 4, 4 / 3),
+        flip: float = 0.5,
+        jitter: tuple[float, float, float, float] | None = (0.4, 0.4, 0.4, 0.1),
+        jitter_probability: float = 0.8,
+        grayscale: float = 0.2,
+        mean: Sequence[float],
+        std: Sequence[float],
+    ) -> None:
+        if size < 1:
+            raise ConfigError(f"size must be at least one pixel, got {size}")
+        for name, (low, high) in (("crop_scale", crop_scale), ("crop_ratio", crop_ratio)):
+            if not 0 < low <= high:
+                raise ConfigError(f"{name} must be two positive numbers, the smaller first; got {(low, high)}")
+        if crop_scale[1] > 1:
+            raise ConfigError(f"crop_scale is a share of the area, so at most 1; got {crop_scale}")
+        for name, value in (("flip", flip), ("jitter_probability", jitter_probability), ("grayscale", grayscale)):
+            if not 0 <= value <= 1:
+                raise ConfigError(f"{name} is a probability, between 0 and 1; got {value}")
+        if jitter is not None and (len(jitter) != 4 or min(jitter) < 0 or jitter[HUE] > 0.5):
+            raise ConfigError(
+                "jitter must be (brightness, contrast, saturation, hue), none negative and the hue at most 0.5; "
+                f"got {jitter}"
+            )
+        if len(mean) != len(std) or not all(value > 0 for value in std):
+            raise ConfigError(f"mean and std must hold one number per channel, std positive; got {mean} and {std}")
+        self.size, self.crop_scale, self.crop_ratio, self.flip = size, crop_scale, crop_ratio, flip
+        self.jitter, self.jitter_probability, self.grayscale = jitter, jitter_probability, grayscale
+        self.mean, self.std = tuple(mean), tuple(std)
+
+    def __call__(self, images: Tensor, *, seed: int, epoch: int, view: int, sample_ids: Tensor) -> Tensor:
+        """A view of every image or clip.
+
+        Args:
+            images: `(batch, channels, height, width)` or `(batch, channels, time, height, width)` uint8, 1 or 3
+                channels. The frames of a clip share one draw.
+            seed: of the run.
+            epoch: of the training.
+            view: which of the views of the sample, 0 for the query.
+            sample_ids: `(batch,)` integers.
+
+        Returns:
+            `(batch, channels, [time,] size, size)` float32, normalised.
+        """
+        self._check_images(images)
+        if sample_ids.ndim != 1 or len(sample_ids) != len(images):
+            raise ShapeError(
+                f"sample_ids must hold one id per image: got shape {tuple(sample_ids.shape)} for {len(images)} images"
+            )
+        height, width = images.shape[-2:]
+        parameters = self.draw_parameters(height, width, seed=seed, epoch=epoch, view=view, sample_ids=sample_ids)
+        return self.apply(images, parameters.to(images.device))
+
+    def draw_parameters(
+        self,
+        heights: Tensor | int,
+        widths: Tensor | int,
+        *,
+        seed: int,
+        epoch: int,
+        view: int,
+        sample_ids: Tensor,
+    ) -> ViewParameters:
+        """What the view does to each sample; a function of its arguments, on the device of `sample_ids`.
+
+        Args:
+            heights: `(batch,)`, or one number for all: of the images before the crop.
+            widths: likewise.
+            seed: of the run.
+            epoch: of the training.
+            view: which of the views of the sample.
+            sample_ids: `(batch,)` integers.
+        """
+        draws = uniform(seed, epoch, view, sample_ids, DRAWS)
+        flip, jittered, order, *factors, grayscale = draws[:, CROP_DRAWS:].unbind(1)
+        return ViewParameters(
+            boxes=crop_boxes(draws[:, :CROP_DRAWS], heights, widths, self.crop_scale, self.crop_ratio),
+            flip=flip < self.flip,
+            order=torch.tensor(ORDERS, device=draws.device)[(order * len(ORDERS)).long()],
+            factors=self._factors(jittered, torch.stack(factors, dim=1)),
+            grayscale=grayscale < self.grayscale,
+        )
+
+    def _factors(self, jittered: Tensor, draws: Tensor) -> Tensor:
+        """`(batch,)` and `(batch, 4)` draws → `(batch, 4)` factors."""
+        identity = torch.tensor(IDENTITY, device=draws.device)
+        if self.jitter is None:
+            return identity.expand_as(draws).contiguous()
+        reach = torch.tensor(self.jitter, device=draws.device)
+        low, high = identity - reach, identity + reach
+        low[BRIGHTNESS:HUE].clamp_(min=0)  # a factor is never negative
+        factors = low + draws * (high - low)
+        return torch.where((jittered < self.jitter_probability)[:, None], factors, identity)
+
+    def apply(self, images: Tensor, parameters: ViewParameters) -> Tensor:
+        """The view that the parameters describe, of images as `__call__` takes them.
+
+        The crop is resampled without a low-pass filter: reduce images of much more than twice `size` beforehand.
+        A loader that has cropped already replaces `boxes` by the whole image.
+        """
+        self._check_images(images)
+        if len(parameters.boxes) != len(images):
+            raise ShapeError(f"parameters are for {len(parameters.boxes)} images, got {len(images)}")
+        if len(images) == 0:
+            return torch.empty(*images.shape[:-2], self.size, self.size, device=images.device)
+        batch, channels, height, width = len(images), images.shape[1], *images.shape[-2:]
+        pixels = F.grid_sample(
+            images.reshape(batch, -1, height, width).to(torch.float32),
+            _sampling_grid(parameters.boxes, parameters.flip, height, width, self.size),
+            mode="bilinear",
+            padding_mode="border",
+            align_corners=False,
+        )
+        pixels = pixels.div_(255).clamp_(max=1).view(batch, channels, -1, self.size * self.size)
+        _jitter(pixels, parameters.order, parameters.factors)
+        if channels == 3:
+            rows = parameters.grayscale.nonzero().squeeze(1)
+            pixels[rows] = _luma(pixels[rows])[:, None]
+        return self._normalise(pixels).view(*images.shape[:-2], self.size, self.size)
+
+    def resize_and_normalise(self, images: Tensor) -> Tensor:
+        """The view for testing: the shorter side brought to `size`, the centre cut out, nothing random.
+
+        Args:
+            images: as `__call__` takes them.
+
+        Returns:
+            `(batch, channels, [time,] size, size)` float32, normalised.
+        """
+        self._check_images(images)
+        batch, channels, height, width = len(images), images.shape[1], *images.shape[-2:]
+        pixels = images.reshape(batch, -1, height, width).to(torch.float32).div_(255)
+        shorter = min(height, width)
+        if shorter != self.size:
+            height, width = height * self.size // shorter, width * self.size // shorter
+            pixels = F.interpolate(pixels, (height, width), mode="bilinear", align_corners=False, antialias=True)
+        top, left = round((height - self.size) / 2), round((width - self.size) / 2)
+        pixels = pixels[..., top : top + self.size, left : left + self.size]
+        pixels = self._normalise(pixels.reshape(batch, channels, -1, self.size * self.size))
+        return pixels.view(*images.shape[:-2], self.size, self.size)
+
+    def _normalise(self, pixels: Tensor) -> Tensor:
+        """In place: `(batch, channels, time, pixels)`."""
+        mean, std = (torch.tensor(x, device=pixels.device).view(1, -1, 1, 1) for x in (self.mean, self.std))
+        return pixels.sub_(mean).div_(std)
+
+    def _check_images(self, images: Tensor) -> None:
+        shape = tuple(images.shape)
+        if images.dtype != torch.uint8:
+            raise ShapeError(f"images must be uint8, from 0 to 255, got {images.dtype} of shape {shape}")
+        if images.ndim not in (4, 5) or images.shape[1] not in (1, 3):
+            raise ShapeError(
+                "images must be (batch, channels, height, width) or (batch, channels, time, height, width) with 1 or "
+                f"3 channels, got shape {shape}"
+            )
+        if images.shape[1] != len(self.mean):
+            raise ShapeError(f"images have {images.shape[1]} channels, but mean and std have {len(self.mean)}")
+
+    def __repr__(self) -> str:
+        settings = ", ".join(f"{name}={value!r}" for name, value in vars(self).items())
+        return f"Views({settings})"
+
+
+def crop_boxes(
+    draws: Tensor,
+    heights: Tensor | int,
+    widths: Tensor | int,
+    scale: tuple[float, float],
+    ratio: tuple[float, float],
+) -> Tensor:
+    """Where to crop: the first of ten random boxes that fits into the image, else the largest central one.
+
+    Args:
+        draws: `(batch, 22)` in [0, 1).
+        heights: `(batch,)`, or one number for all: of the images.
+        widths: likewise.
+        scale: smallest and largest share of the area.
+        ratio: lowest and highest width / height; the logarithm is uniform.
+
+    Returns:
+        `(batch, 4)` int64: top, left, height, width.
+    """
+    if draws.ndim != 2 or draws.shape[1] != CROP_DRAWS:
+        raise ShapeError(f"draws must be (batch, {CROP_DRAWS}), got shape {tuple(draws.shape)}")
+    draws = draws.double()  # fine enough that devices which differ in the last bit of exp agree on the pixel
+    height, width = (torch.as_tensor(x, device=draws.device).double().expand(len(draws)) for x in (heights, widths))
+    area = (height * width)[:, None] * (scale[0] + draws[:, :TRIES] * (scale[1] - scale[0]))
+    low, high = math.log(ratio[0]), math.log(ratio[1])
+    ratios = torch.exp(low + draws[:, TRIES : 2 * TRIES] * (high - low))
+    tries_high, tries_wide = (area / ratios).sqrt().round(), (area * ratios).sqrt().round()
+    fits = (tries_high >= 1) & (tries_high <= height[:, None]) & (tries_wide >= 1) & (tries_wide <= width[:, None])
+    first = (fits * torch.arange(TRIES, 0, -1, device=draws.device)).argmax(dim=1, keepdim=True)
+    fallback_high = torch.minimum(height, (width / ratio[0]).round()).clamp(min=1)
+    fallback_wide = torch.minimum(width, (height * ratio[1]).round()).clamp(min=1)
+    found = fits.any(dim=1)
+    high_, wide = (
+        torch.where(found, tries.gather(1, first).squeeze(1), fallback)
+        for tries, fallback in ((tries_high, fallback_high), (tries_wide, fallback_wide))
+    )
+    top, left = (
+        torch.where(found, (draws[:, 2 * TRIES + i] * (spare + 1)).floor(), (spare / 2).floor())
+        for i, spare in enumerate((height - high_, width - wide))
+    )
+    return torch.stack([top, left, high_, wide], dim=1).long()
+
+
+def _sampling_grid(boxes: Tensor, flip: Tensor, height: int, width: int, size: int) -> Tensor:
+    """Where each pixel of the view lies in the image, `(batch, size, size, 2)` in the coordinates of `grid_sample`.
+
+    Pixel i of `size` has its centre at (i + ½)/size of the box. Centres outside those of the outermost pixels of the
+    box move onto them, as if the box had been cut out first: nothing from beyond it shows.
+    """
+    top, left, high, wide = boxes.to(torch.float32)[:, :, None].unbind(1)
+    steps = (torch.arange(size, device=boxes.device, dtype=torch.float32) + 0.5) / size
+    across = torch.where(flip[:, None], steps.flip(0), steps)
+    y = top + torch.minimum((steps * high - 0.5).clamp(min=0), high - 1)
+    x = left + torch.minimum((across * wide - 0.5).clamp(min=0), wide - 1)
+    grid = torch.empty(len(boxes), size, size, 2, device=boxes.device)
+    grid[..., 0] = ((2 * x + 1) / width - 1)[:, None, :]
+    grid[..., 1] = ((2 * y + 1) / height - 1)[:, :, None]
+    return grid
+
+
+def _jitter(pixels: Tensor, order: Tensor, factors: Tensor) -> None:
+    """Brightness, contrast, saturation and hue in the order of each sample, in place on `(batch, channels, time, n)`.
+
+    The first three are one formula, f · pixel + (1 - f) · other, where other is 0, the mean luma of the frame, or the
+    luma of the pixel. Each of the four rounds applies it to the whole batch, and the hue to the samples whose turn it
+    is (they have f = 1 in the formula, which changes no bit).
+    """
+    identity = torch.tensor(IDENTITY, device=factors.device)
+    if torch.equal(factors, identity.expand_as(factors)):
+        return
+    colour = pixels.shape[1] == 3
+    for step in order.unbind(1):
+        factor = factors.gather(1, step[:, None]).squeeze(1)
+        blended = step != HUE if colour else (step == BRIGHTNESS) | (step == CONTRAST)
+        ratio = torch.where(blended, factor, 1.0)[:, None, None]
+        luma = _luma(pixels)
+        other = torch.where((step == CONTRAST)[:, None, None], _exact_mean(luma), luma)
+        other *= torch.where(step == BRIGHTNESS, 0.0, 1.0)[:, None, None] * (1 - ratio)
+        pixels.mul_(ratio[:, None]).add_(other[:, None]).clamp_(0, 1)
+        if colour:
+            rows = ((step == HUE) & (factor != 0)).nonzero().squeeze(1)
+            turned = _turn_hue(pixels.index_select(0, rows), factor[rows, None, None])
+            pixels.index_copy_(0, rows, turned)
+
+
+def _luma(pixels: Tensor) -> Tensor:
+    """`(batch, channels, time, n)` → `(batch, time, n)`: how bright the pixels are to the eye."""
+    if pixels.shape[1] == 1:
+        return pixels[:, 0].clone()
+    red, green, blue = pixels.unbind(1)
+    return (red * 0.299).add_(green * 0.587).add_(blue * 0.114)
+
+
+def _exact_mean(values: Tensor) -> Tensor:
+    """Mean over the last axis of numbers between 0 and 1, the same in any order of adding.
+
+    Between 1 and 2, float32 numbers are multiples of 2⁻²³; float64 adds up to 2³⁰ of those without rounding.
+    """
+    total = (values + 1).sum(dim=-1, keepdim=True, dtype=torch.float64)
+    return (total / values.shape[-1] - 1).to(torch.float32)
+
+
+def _turn_hue(pixels: Tensor, turns: Tensor) -> Tensor:
+    """The hue of HSV moved by a part of a turn, `(rows, 3, time, n)`; value and saturation stay.
+
+    Both stay if the largest and the smallest channel do, so there is no need to go through HSV: with the hue h in
+    sixths of a turn, a channel is at its largest up to 1 from its own hue (red 0, green 2, blue 4), at its smallest
+    from 2 on, and linear between.
+    """
+    red, green, blue = pixels.unbind(1)
+    largest = torch.maximum(torch.maximum(red, green), blue)
+    smallest = torch.minimum(torch.minimum(red, green), blue)
+    spread = largest - smallest
+    scale = spread.clamp(min=torch.finfo(spread.dtype).tiny)  # a gray pixel stays as it is, whatever its hue
+    hue = torch.where(
+        largest == red,
+        (green - blue) / scale,
+        torch.where(largest == green, (blue - red) / scale + 2, (red - green) / scale + 4),
+    )
+    hue += turns * 6
+    hue -= (hue / 6).floor_().mul_(6)  # between 0 and 6
+    shares = (
+        (hue - 3).abs_().neg_().add_(2),
+        (hue - 2).abs_().sub_(1),
+        (hue - 4).abs_().sub_(1),
+    )
+    return torch.stack([largest - share.clamp_(0, 1).mul_(spread) for share in shares], dim=1)

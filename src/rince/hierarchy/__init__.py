@@ -1,0 +1,1 @@
+"""Which classes are close to each other: taxonomies as data files."""

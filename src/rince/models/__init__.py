@@ -1,0 +1,1 @@
+"""Encoders: the backbone that makes features, and the head that turns them into embeddings."""

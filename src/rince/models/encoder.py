@@ -1,0 +1,101 @@
+"""The encoder: images to features (before the head) and to embeddings of unit length (after it)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from rince.errors import ConfigError
+from rince.models.heads import mlp_head
+from rince.models.resnet import Norm, Stem, resnet
+
+
+class Encoder(nn.Module):
+    """A backbone and a head.
+
+    Args:
+        backbone: images to features `(batch, feature_dim)`; it has the attribute `feature_dim`.
+        head: features to vectors `(batch, dim)`, such as `mlp_head(...)`; its last linear layer gives `dim`. A head
+            without one, such as `nn.Identity()`, keeps `feature_dim`.
+
+    Attributes:
+        feature_dim: length of a feature.
+        dim: length of an embedding.
+
+    Example:
+        >>> encoder = Encoder(resnet(10, width=8), mlp_head(64, 64, 16))
+        >>> encoder(torch.rand(2, 3, 32, 32)).norm(dim=1)
+        tensor([1.0000, 1.0000], grad_fn=<LinalgVectorNormBackward0>)
+        >>> encoder.features(torch.rand(2, 3, 32, 32)).shape
+        torch.Size([2, 64])
+    """
+
+    def __init__(self, backbone: nn.Module, head: nn.Module) -> None:
+        super().__init__()
+        feature_dim = getattr(backbone, "feature_dim", None)
+        if not isinstance(feature_dim, int):
+            raise ConfigError(
+                f"the backbone {type(backbone).__name__} must have an integer attribute feature_dim, got "
+                f"{feature_dim!r}; set it to the length of its output"
+            )
+        linears = [module for module in head.modules() if isinstance(module, nn.Linear)]
+        if linears and linears[0].in_features != feature_dim:
+            raise ConfigError(
+                f"the head takes {linears[0].in_features} numbers and the backbone gives {feature_dim}; build the head "
+                "with inputs=backbone.feature_dim"
+            )
+        self.backbone = backbone
+        self.head = head
+        self.feature_dim = feature_dim
+        self.dim = linears[-1].out_features if linears else feature_dim
+
+    def features(self, images: Tensor) -> Tensor:
+        """Features `(batch, feature_dim)` of images, not normalised."""
+        features: Tensor = self.backbone(images)
+        return features
+
+    def forward(self, images: Tensor, *, with_features: bool = False) -> Tensor | tuple[Tensor, Tensor]:
+        """Embeddings `(batch, dim)` of unit length, at least in float32; a head's output of zero stays zero.
+
+        Args:
+            images: `(batch, channels, height, width)`.
+            with_features: return `(embeddings, features)`, which also works through DDP and other wrappers that only
+                know `forward`.
+        """
+        features = self.features(images)
+        vectors: Tensor = self.head(features)
+        if vectors.dtype in (torch.float16, torch.bfloat16):
+            vectors = vectors.float()
+        embeddings = F.normalize(vectors, dim=1)
+        return (embeddings, features) if with_features else embeddings
+
+
+def build_encoder(
+    *,
+    depth: int,
+    width: int,
+    stem: Stem,
+    channels: int,
+    norm: Norm,
+    head_hidden: int | None,
+    dim: int,
+    blocks: Sequence[int] | None = None,
+) -> Encoder:
+    """A residual network with an MLP head; `resnet` explains the first arguments and `blocks`.
+
+    Args:
+        depth: 10, 18, 34 or 50.
+        width: channels of the first stage.
+        stem: how the image enters.
+        channels: channels of an image.
+        norm: `"batch"` or `"group"`.
+        head_hidden: hidden units of the head; None is as many as the feature has (the paper on CIFAR-100).
+        dim: length of an embedding; 128 in the paper.
+        blocks: blocks per stage, in place of those that `depth` stands for.
+    """
+    backbone = resnet(depth, width=width, channels=channels, stem=stem, blocks=blocks, norm=norm)
+    inputs = backbone.feature_dim
+    return Encoder(backbone, mlp_head(inputs, inputs if head_hidden is None else head_hidden, dim))

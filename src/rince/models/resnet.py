@@ -1,0 +1,182 @@
+"""Residual networks for images: ResNet-18, 34 and 50, and narrow ones for small machines.
+
+Deep Residual Learning for Image Recognition, He et al., CVPR 2016. A bottleneck that shrinks its input does so in its
+3×3 convolution.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from rince.checks import check_choice
+from rince.errors import ConfigError, ShapeError
+
+Stem = Literal["small", "small-stride2", "imagenet"]
+Norm = Literal["batch", "group"]
+
+
+def _norm(norm: Norm, channels: int) -> nn.Module:
+    if norm == "batch":
+        return nn.BatchNorm2d(channels)
+    # As many groups as divide the channels, at most eight, each of two channels or more where that can be.
+    groups = max(n for n in range(1, 9) if channels % n == 0 and (n == 1 or channels >= 2 * n))
+    return nn.GroupNorm(groups, channels)
+
+
+def _conv(inputs: int, outputs: int, kernel: int, stride: int = 1) -> nn.Conv2d:
+    return nn.Conv2d(inputs, outputs, kernel, stride=stride, padding=kernel // 2, bias=False)
+
+
+class _Block(nn.Module):
+    """Adds what its branch computes to its input, which a 1×1 convolution fits to the branch where shapes differ."""
+
+    growth: int  # output channels per unit of width
+
+    def __init__(self, layers: Sequence[nn.Conv2d], *, inputs: int, stride: int, norm: Norm) -> None:
+        super().__init__()
+        outputs = layers[-1].out_channels
+        self.convs = nn.ModuleList(layers)
+        self.norms = nn.ModuleList(_norm(norm, layer.out_channels) for layer in layers)
+        self.shortcut = nn.Sequential()
+        if stride != 1 or inputs != outputs:
+            self.shortcut = nn.Sequential(_conv(inputs, outputs, 1, stride), _norm(norm, outputs))
+
+    def forward(self, maps: Tensor) -> Tensor:
+        """`(batch, inputs, height, width)` to `(batch, outputs, height / stride, width / stride)`."""
+        branch = maps
+        last = len(self.convs) - 1
+        for index, (conv, norm) in enumerate(zip(self.convs, self.norms, strict=True)):
+            branch = norm(conv(branch))
+            if index < last:
+                branch = F.relu(branch, inplace=True)
+        return F.relu(branch + self.shortcut(maps), inplace=True)
+
+
+class _BasicBlock(_Block):
+    """Two 3×3 convolutions; the first one strides."""
+
+    growth = 1
+
+    def __init__(self, inputs: int, width: int, *, stride: int, norm: Norm) -> None:
+        layers = [_conv(inputs, width, 3, stride), _conv(width, width, 3)]
+        super().__init__(layers, inputs=inputs, stride=stride, norm=norm)
+
+
+class _Bottleneck(_Block):
+    """A 1×1, a 3×3 and a 1×1 convolution; the middle one strides, the last one widens four times."""
+
+    growth = 4
+
+    def __init__(self, inputs: int, width: int, *, stride: int, norm: Norm) -> None:
+        layers = [_conv(inputs, width, 1), _conv(width, width, 3, stride), _conv(width, 4 * width, 1)]
+        super().__init__(layers, inputs=inputs, stride=stride, norm=norm)
+
+
+_DEPTHS: dict[int, tuple[type[_BasicBlock] | type[_Bottleneck], tuple[int, ...]]] = {
+    10: (_BasicBlock, (1, 1, 1, 1)),
+    18: (_BasicBlock, (2, 2, 2, 2)),
+    34: (_BasicBlock, (3, 4, 6, 3)),
+    50: (_Bottleneck, (3, 4, 6, 3)),
+}
+
+
+class ResNet(nn.Module):
+    """A residual network up to and including global average pooling; made by `resnet`, which explains the arguments.
+
+    Attributes:
+        feature_dim: length of a feature.
+        channels: channels that an image must have.
+    """
+
+    def __init__(
+        self,
+        block: type[_BasicBlock] | type[_Bottleneck],
+        blocks: Sequence[int],
+        *,
+        width: int,
+        channels: int,
+        stem: Stem,
+        norm: Norm,
+    ) -> None:
+        super().__init__()
+        self.channels = channels
+        self.stem = _stem(stem, channels, width, norm)
+        self.stages = nn.Sequential()
+        inputs = width
+        for stage, count in enumerate(blocks):
+            stage_width = width * 2**stage
+            layers = nn.Sequential()
+            for index in range(count):
+                stride = 2 if stage > 0 and index == 0 else 1
+                layers.append(block(inputs, stage_width, stride=stride, norm=norm))
+                inputs = stage_width * block.growth
+            self.stages.append(layers)
+        self.feature_dim = inputs
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d):
+                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Images `(batch, channels, height, width)` to features `(batch, feature_dim)`."""
+        if images.ndim != 4 or images.shape[1] != self.channels:
+            raise ShapeError(
+                f"images must have the shape (batch, {self.channels}, height, width): got {tuple(images.shape)}; "
+                "bring them into that order, or build the network with other channels"
+            )
+        if not images.is_floating_point():
+            raise ShapeError(f"images must be floating point, got {images.dtype}; scale and normalise them first")
+        maps: Tensor = self.stages(self.stem(images))
+        return maps.mean(dim=(2, 3))
+
+
+def _stem(stem: Stem, channels: int, width: int, norm: Norm) -> nn.Sequential:
+    if stem == "imagenet":
+        conv = _conv(channels, width, 7, stride=2)
+        return nn.Sequential(conv, _norm(norm, width), nn.ReLU(inplace=True), nn.MaxPool2d(3, stride=2, padding=1))
+    conv = _conv(channels, width, 3, stride=2 if stem == "small-stride2" else 1)
+    return nn.Sequential(conv, _norm(norm, width), nn.ReLU(inplace=True))
+
+
+def resnet(
+    depth: int,
+    *,
+    width: int = 64,
+    channels: int = 3,
+    stem: Stem = "small",
+    blocks: Sequence[int] | None = None,
+    norm: Norm = "batch",
+) -> ResNet:
+    """A residual network with fresh weights: Kaiming normal (fan-out), residual branches not started at zero.
+
+    Args:
+        depth: 18 and 34 have basic blocks, 50 has bottlenecks, 10 has one basic block per stage.
+        width: channels of the first stage; each of the four stages doubles them. 64 is the paper's.
+        channels: channels of an image.
+        stem: `"small"`: 3×3 convolution, stride 1 (CIFAR). `"small-stride2"`: 3×3, stride 2, a quarter of the work.
+            `"imagenet"`: 7×7, stride 2, and max-pooling, which halves the image again.
+        blocks: blocks in each of the four stages, in place of those that `depth` stands for.
+        norm: `"batch"`, or `"group"`, with which an image's feature does not depend on the rest of its batch.
+
+    Example:
+        >>> import torch
+        >>> network = resnet(10, width=8, stem="small-stride2")
+        >>> network(torch.zeros(2, 3, 32, 32)).shape, network.feature_dim
+        (torch.Size([2, 64]), 64)
+    """
+    if depth not in _DEPTHS:
+        raise ConfigError(f"depth must be one of {', '.join(map(str, _DEPTHS))}; got {depth!r}")
+    check_choice("stem", stem, Stem)
+    check_choice("norm", norm, Norm)
+    if width < 1:
+        raise ConfigError(f"width must be at least 1, got {width}; 64 is the paper's")
+    if channels < 1:
+        raise ConfigError(f"channels must be at least 1, got {channels}; colour images have 3")
+    block, standard = _DEPTHS[depth]
+    counts = standard if blocks is None else tuple(blocks)
+    if len(counts) != 4 or min(counts) < 1:
+        raise ConfigError(f"blocks must be four counts of at least 1, one per stage; got {list(counts)}")
+    return ResNet(block, counts, width=width, channels=channels, stem=stem, norm=norm)

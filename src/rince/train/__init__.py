@@ -1,0 +1,1 @@
+"""Training: the loop, what it runs on, what it writes down."""

@@ -1,0 +1,39 @@
+"""Checkpoints: written whole or not at all, holding tensors and plain values only, loaded without unpickling code."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from rince.errors import DataError
+
+FORMAT = "rince checkpoint 1"
+
+
+def save_checkpoint(path: Path, state: dict[str, Any]) -> None:
+    """Writes beside the target, flushes to disk, then renames: a reader sees the old file or the new one, both whole."""
+    temporary = path.with_name(path.name + ".writing")
+    with temporary.open("wb") as file:
+        torch.save({"format": FORMAT, **state}, file)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(temporary, path)
+
+
+def load_checkpoint(path: Path, keys: set[str]) -> dict[str, Any]:
+    """The state that was saved; a clear error for a file that is missing, cut short, or not ours."""
+    if not path.is_file():
+        raise DataError(f"there is no checkpoint {path}; was the run killed before its first one? Start it again")
+    try:
+        state = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # torch raises many kinds for a damaged file
+        raise DataError(
+            f"{path} cannot be read: it is cut short, damaged, or holds more than tensors and plain values "
+            f"({type(error).__name__})"
+        ) from None
+    if not isinstance(state, dict) or state.get("format") != FORMAT or not keys <= state.keys():
+        raise DataError(f"{path} is not a checkpoint of rince, or of another version ({FORMAT!r} is expected)")
+    return state

@@ -1,0 +1,149 @@
+"""Samples and views of a step: ids in, query view and key view out, on the device.
+
+Small images lie in memory and are never touched by Python again. Large ones are decoded by worker processes a few steps
+ahead; each view's crop is taken while decoding, with the numbers the views would have drawn, and the rest of the view is
+applied to the whole batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+from rince.data.folders import LargeImages
+from rince.data.images import ImageSet
+from rince.data.order import Order
+from rince.data.views import Views
+
+VIEWS = QUERY_VIEW, KEY_VIEW = 0, 1
+
+
+class Step(NamedTuple):
+    """What one process gets for one step.
+
+    Attributes:
+        epoch: from 0.
+        step: from 0, over the whole run.
+        sizes: how many samples every process gets.
+        labels: `(samples,)`, of this process.
+        query_view: `(samples, channels, size, size)`.
+        key_view: likewise.
+    """
+
+    epoch: int
+    step: int
+    sizes: list[int]
+    labels: Tensor
+    query_view: Tensor
+    key_view: Tensor
+
+
+class Feed:
+    """Steps of a run, from any of them on.
+
+    Args:
+        images: the training images.
+        labels: `(number,)`, what ranks are made from: classes, or sample ids.
+        views: what makes a view of them.
+        order: of the samples.
+        seed: of the views.
+        device: where views are made.
+        process: number of this process, of `processes`.
+        workers: processes that decode large images.
+    """
+
+    def __init__(
+        self,
+        images: ImageSet | LargeImages,
+        labels: Tensor,
+        views: Views,
+        order: Order,
+        *,
+        seed: int,
+        device: torch.device,
+        process: int = 0,
+        processes: int = 1,
+        workers: int = 0,
+    ) -> None:
+        self.images, self.views, self.order, self.seed, self.device = images, views, order, seed, device
+        self.labels = labels.to(device)
+        self.process, self.processes, self.workers = process, processes, workers
+        self._pixels = images.images.to(device) if isinstance(images, ImageSet) else None
+
+    def steps(self, first: int, stop: int) -> Iterator[Step]:
+        """Steps `first` to `stop`, counted over the whole run."""
+        make = self._from_memory if self._pixels is not None else self._from_workers
+        for step, ids, (query_view, key_view) in make(range(first, stop)):
+            epoch = step // self.order.steps_per_epoch
+            yield Step(epoch, step, self._sizes(step), self.labels[ids.to(self.device)], query_view, key_view)
+
+    def ids(self, step: int) -> tuple[int, Tensor]:
+        """Epoch and sample ids of a step, for this process."""
+        epoch, within = divmod(step, self.order.steps_per_epoch)
+        return epoch, self.order.ids(epoch, within, process=self.process, processes=self.processes)
+
+    def _sizes(self, step: int) -> list[int]:
+        batch = self.order.ids(*divmod(step, self.order.steps_per_epoch))
+        return [len(part) for part in batch.tensor_split(self.processes)]
+
+    def _from_memory(self, steps: range) -> Iterator[tuple[int, Tensor, list[Tensor]]]:
+        assert self._pixels is not None
+        for step in steps:
+            epoch, ids = self.ids(step)
+            chosen = ids.to(self.device)
+            batch = self._pixels[chosen]
+            yield (
+                step,
+                ids,
+                [self.views(batch, seed=self.seed, epoch=epoch, view=view, sample_ids=chosen) for view in VIEWS],
+            )
+
+    def _from_workers(self, steps: range) -> Iterator[tuple[int, Tensor, list[Tensor]]]:
+        assert isinstance(self.images, LargeImages)
+        asked = [(step, *self.ids(step)) for step in steps]
+        loader = DataLoader(
+            _Crops(self.images, self.views, self.seed),
+            batch_sampler=[[(epoch, int(i)) for i in ids] for _, epoch, ids in asked],
+            num_workers=self.workers,
+            prefetch_factor=2 if self.workers else None,
+        )
+        for (step, epoch, ids), crops in zip(asked, loader, strict=True):
+            made = []
+            for view in VIEWS:
+                pixels = crops[:, view].to(self.device)
+                whole = torch.tensor([0, 0, self.views.size, self.views.size], device=self.device).expand(len(ids), 4)
+                drawn = self.views.draw_parameters(
+                    self.views.size, self.views.size, seed=self.seed, epoch=epoch, view=view, sample_ids=ids
+                ).to(self.device)
+                made.append(self.views.apply(pixels, drawn._replace(boxes=whole)))
+            yield step, ids, made
+
+
+class _Crops(Dataset[Tensor]):
+    """(epoch, sample id) → the crops of its views, `(views, 3, size, size)` uint8; run by loader workers."""
+
+    def __init__(self, images: LargeImages, views: Views, seed: int) -> None:
+        self.images, self.views, self.seed = images, views, seed
+
+    def __getitem__(self, key: tuple[int, int]) -> Tensor:
+        epoch, sample = key
+        image = self.images.decode(sample)
+        crops = []
+        for view in VIEWS:
+            drawn = self.views.draw_parameters(
+                *image.shape[1:], seed=self.seed, epoch=epoch, view=view, sample_ids=torch.tensor([sample])
+            )
+            top, left, height, width = drawn.boxes[0].tolist()
+            crop = image[None, :, top : top + height, left : left + width].float()
+            size = (self.views.size, self.views.size)
+            resized = F.interpolate(crop, size, mode="bilinear", antialias=True)  # large images shrink a lot
+            crops.append(resized[0].round().clamp(0, 255).to(torch.uint8))
+        return torch.stack(crops)
+
+    def __len__(self) -> int:
+        return len(self.images)

@@ -1,0 +1,69 @@
+"""What a run is going to do, told before it does it: `rince train … --dry-run`."""
+
+from __future__ import annotations
+
+import torch
+
+from rince.config import Recipe
+from rince.ranks import TableRanks
+from rince.train.schedules import learning_rates
+from rince.train.setup import Parts, build_parts, build_seeded_encoder
+
+
+def plan(recipe: Recipe) -> str:
+    """A page of text: data, ranks, steps, learning rates."""
+    parts = build_parts(recipe)
+    encoder = build_seeded_encoder(recipe, parts.channels)
+    weights = sum(p.numel() for p in encoder.parameters())
+    steps, epochs = parts.order.steps_per_epoch, recipe.train.epochs
+    total = min(steps * epochs, recipe.train.max_steps or steps * epochs)
+    lines = [
+        f"recipe     {recipe.name}, scale {recipe.scale}, seed {recipe.seed}",
+        f"data       {recipe.data.source}: {len(parts.images):,} training images, {len(parts.paths)} classes",
+        f"encoder    ResNet-{recipe.model.depth}, width {recipe.model.width}, {weights:,} parameters",
+        f"bank       {recipe.bank.size:,} keys, starts {recipe.bank.start}; twin follows with {recipe.twin.momentum}",
+        *_rank_lines(recipe, parts),
+        f"steps      {epochs} epochs of {steps} steps of {recipe.train.batch} images: {total:,} steps",
+        *_rate_lines(recipe, steps, total),
+    ]
+    return "\n".join(lines)
+
+
+def expected_positives(parts: Parts, bank: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Per class and rank, how many positives a full bank is expected to hold, `(classes, ranks)`; and class shares."""
+    assert isinstance(parts.rank_source, TableRanks)
+    classes = len(parts.paths)
+    shares = torch.bincount(parts.images.labels, minlength=classes).double() / len(parts.images)
+    table = parts.rank_source.table
+    found = [((table == rank).double() @ shares) * bank for rank in range(1, parts.rank_count + 1)]
+    return torch.stack(found, dim=1), shares
+
+
+def _rank_lines(recipe: Recipe, parts: Parts) -> list[str]:
+    if not isinstance(parts.rank_source, TableRanks):
+        return ["ranks      1: the same sample; no labels used"]
+    expected, shares = expected_positives(parts, recipe.bank.size)
+    lines = []
+    for i, term in enumerate(recipe.loss.terms):
+        start = "ranks      " if i == 0 else "           "
+        if i >= parts.rank_count:
+            lines.append(
+                f"{start}{i + 1}: τ {term.temperature}, {term.positives}; never used: the taxonomy has no such rank"
+            )
+            continue
+        mean = float(expected[:, i] @ shares)
+        empty = [parts.paths[c][-1] for c in (expected[:, i] == 0).nonzero()[:, 0].tolist()]
+        lines.append(
+            f"{start}{i + 1}: τ {term.temperature}, {term.positives}; {mean:.1f} positives expected in the bank"
+        )
+        if empty:
+            names = ", ".join(empty[:8]) + (f" and {len(empty) - 8} more" if len(empty) > 8 else "")
+            lines.append(f"              empty for {len(empty)} of {len(expected)} classes: {names}")
+    return lines
+
+
+def _rate_lines(recipe: Recipe, steps: int, total: int) -> list[str]:
+    rates = learning_rates(recipe, steps)[:total]
+    marks = sorted({0, min(recipe.schedule.warmup_epochs * steps, total - 1), total // 2, total - 1})
+    told = ", ".join(f"{rates[mark]:.4g} at step {mark:,}" for mark in marks)
+    return [f"lr         {recipe.optimizer.kind}, {told}"]

@@ -1,0 +1,94 @@
+"""What a person sees: a progress bar on a terminal, a line per epoch elsewhere; and TensorBoard."""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as Bar
+
+from rince.config import Recipe
+
+
+class Progress:
+    """Shows a run as it goes.
+
+    Args:
+        recipe: of the run.
+        folder: of the run, for TensorBoard's files.
+        steps_per_epoch: how many steps make an epoch.
+        stop: the step after the last.
+        enabled: false for all processes but the first.
+    """
+
+    def __init__(self, recipe: Recipe, folder: Path, steps_per_epoch: int, stop: int, *, enabled: bool) -> None:
+        self.enabled, self.steps_per_epoch, self.stop = enabled, steps_per_epoch, stop
+        self.console = Console(stderr=True)
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        self._bar = Bar(
+            *columns, TextColumn("{task.fields[values]}"), console=self.console, disable=not self._on_terminal
+        )
+        self._task = self._bar.add_task(recipe.name, total=stop, values="")
+        self._started, self._first, self._shown = time.monotonic(), None, {}  # type: ignore[var-annotated]
+        self._writer = _tensorboard(folder) if enabled and recipe.log.tensorboard else None
+
+    @property
+    def _on_terminal(self) -> bool:
+        return self.enabled and sys.stderr.isatty()
+
+    def __enter__(self) -> Self:
+        self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._bar.stop()
+        if self._writer:
+            self._writer.close()
+
+    def advance(self, line: dict[str, Any]) -> None:
+        """Takes in what is known of a step."""
+        if not self.enabled:
+            return
+        if self._first is None:
+            self._first = line["step"]
+        self._shown |= line
+        done = line["step"] + 1
+        rate = (done - self._first) / max(time.monotonic() - self._started, 1e-9)
+        if self._on_terminal:
+            self._bar.update(self._task, completed=done, values=self._text(rate))
+        elif done % self.steps_per_epoch == 0 or done == self.stop:
+            left = (self.stop - done) / rate
+            print(f"step {done}/{self.stop}  {self._text(rate)}  {left:.0f} s left", file=sys.stderr, flush=True)
+        if self._writer and "similarity/1" in line:
+            for name, value in line.items():
+                if name not in ("step", "epoch"):
+                    self._writer.add_scalar(name, value, line["step"])
+
+    def warn(self, text: str) -> None:
+        """A warning, above the bar."""
+        if self.enabled:
+            self.console.print(f"[yellow]warning:[/yellow] {text}", soft_wrap=True, highlight=False)
+
+    def _text(self, rate: float) -> str:
+        shown = self._shown
+        epochs = math.ceil(self.stop / self.steps_per_epoch)
+        parts = [f"epoch {shown['epoch'] + 1}/{epochs}", f"{rate:.2f} steps/s", f"loss {shown['loss']:.3f}"]
+        ranks = [name.partition("/")[2] for name in shown if name.startswith("term/")]
+        parts += [f"ℓ{rank} {shown[f'term/{rank}']:.3f}" for rank in ranks]
+        similarities = [f"{shown[name]:+.2f}" for name in shown if name.startswith("similarity/")]
+        violated = [f"{100 * shown[name]:.0f}%" for name in shown if name.startswith("violated/")]
+        return "  ".join([*parts, "similarity " + " ".join(similarities), "violated " + " ".join(violated)])
+
+
+def _tensorboard(folder: Path) -> Any:
+    from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415 - half a second, and only where it is wanted
+
+    return SummaryWriter(str(folder / "tensorboard"))

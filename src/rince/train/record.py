@@ -1,0 +1,124 @@
+"""The run folder: what was asked for, on what it ran, what came out.
+
+recipe.yaml        the merged recipe, itself a valid one
+environment.json   versions, commit, data fingerprints
+metrics.jsonl      one line per logged step; no times in it, so that a resumed run writes the very same bytes
+last.ckpt          the newest whole checkpoint
+results.json       what `rince evaluate` finds
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+from pathlib import Path
+from typing import Any, BinaryIO, Self
+
+import torch
+
+import rince
+from rince.config import Recipe, load_recipe
+from rince.errors import ConfigError, DataError
+
+RECIPE, ENVIRONMENT, METRICS, CHECKPOINT = "recipe.yaml", "environment.json", "metrics.jsonl", "last.ckpt"
+
+
+def create_run(folder: Path, recipe: Recipe) -> None:
+    """A new run folder with its recipe; refuses one that holds anything already."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if any(folder.iterdir()):
+            advice = f"rince train --resume {folder}" if (folder / RECIPE).exists() else "choose another --out"
+            raise ConfigError(f"{folder} is not empty, and nothing in it will be overwritten; {advice}")
+        write_whole(folder / RECIPE, recipe.to_yaml())
+    except OSError as error:
+        raise ConfigError(f"cannot write the run folder {folder}: {error.strerror}; choose another --out") from None
+
+
+def open_run(folder: Path) -> Recipe:
+    """The recipe of a run that exists."""
+    if not (folder / RECIPE).is_file():
+        raise ConfigError(f"{folder} is no run: it has no {RECIPE}; give the folder you passed as --out")
+    return load_recipe(folder / RECIPE)
+
+
+def write_environment(folder: Path, data: dict[str, str]) -> None:
+    """Versions, commit and data fingerprints, once per run."""
+    facts = {
+        "rince": rince.__version__,
+        "torch": str(torch.__version__),
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "threads": torch.get_num_threads(),
+        "commit": _commit(),
+        "data": data,
+    }
+    write_whole(folder / ENVIRONMENT, json.dumps(facts, indent=2) + "\n")
+
+
+def check_data(folder: Path, data: dict[str, str]) -> None:
+    """Refuses to go on with other data than the run began with."""
+    path = folder / ENVIRONMENT
+    if not path.is_file():
+        return write_environment(folder, data)
+    before = json.loads(path.read_text())["data"]
+    if before != data:
+        raise DataError(
+            f"the data is not what {folder} was started on: fingerprint {data['train'][:12]} instead of "
+            f"{before['train'][:12]}; restore the data, or start a new run"
+        )
+    return None
+
+
+class Metrics:
+    """Appends lines to metrics.jsonl; `position` goes into the checkpoint, and resuming cuts the file back to it.
+
+    Args:
+        path: of the file.
+        position: bytes of it to keep.
+        enabled: false for all processes but the first, which write nothing.
+    """
+
+    def __init__(self, path: Path, position: int, *, enabled: bool) -> None:
+        self._file: BinaryIO | None = None
+        if not enabled:
+            return
+        self._file = path.open("ab")
+        if path.stat().st_size < position:
+            self._file.close()
+            raise DataError(f"{path} is shorter than its checkpoint says; it was edited or lost, so start a new run")
+        os.truncate(path, position)
+
+    @property
+    def position(self) -> int:
+        """Bytes written so far, all of them handed to the system."""
+        return self._file.seek(0, os.SEEK_END) if self._file else 0
+
+    def write(self, values: dict[str, Any]) -> None:
+        """One JSON line."""
+        if self._file:
+            self._file.write((json.dumps(values) + "\n").encode())
+            self._file.flush()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._file:
+            self._file.close()
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Writes a file whole or not at all."""
+    temporary = path.with_name(path.name + ".writing")
+    temporary.write_text(text)
+    os.replace(temporary, path)
+
+
+def _commit() -> str | None:
+    done = subprocess.run(
+        ["git", "rev-parse", "HEAD"], cwd=Path(__file__).parent, capture_output=True, text=True, check=False
+    )
+    return done.stdout.strip() or None

@@ -1,0 +1,136 @@
+"""What a run runs on: devices, precision, processes. The only file that imports Lightning Fabric.
+
+One process or many, the loop is the same: a batch is split over the processes in order, keys are gathered in that order,
+and the bank, which every process holds whole, stays identical on all of them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Literal
+
+import torch
+from lightning_fabric import Fabric, is_wrapped
+from lightning_fabric.strategies.ddp import DDPStrategy
+from torch import Tensor, nn
+
+from rince.errors import ConfigError
+
+BatchNorm = Literal["per-process", "sync", "shuffled"]
+
+
+def is_first_process() -> bool:
+    """Whether this is the process a person started, or the first of those that torchrun or SLURM started."""
+    return int(os.environ.get("RANK", os.environ.get("SLURM_PROCID", os.environ.get("LOCAL_RANK", "0")))) == 0
+
+
+class Runtime:
+    """A thin hold on Fabric.
+
+    Args:
+        devices: how many processes, each with a device of its own; under torchrun or SLURM, theirs.
+        precision: of the forward pass.
+        accelerator: `"auto"`, `"cpu"`, `"cuda"`, …
+        batch_norm: what batch normalisation does with several processes.
+    """
+
+    def __init__(
+        self,
+        devices: int = 1,
+        precision: Any = "32-true",
+        accelerator: str = "auto",
+        batch_norm: BatchNorm = "per-process",
+    ) -> None:
+        several = devices > 1 or int(os.environ.get("WORLD_SIZE", "1")) > 1
+        # Buffers are left alone: "per-process" statistics would be overwritten by those of the first process.
+        strategy = DDPStrategy(broadcast_buffers=False) if several else "auto"
+        self.batch_norm = batch_norm
+        nodes = int(os.environ.get("GROUP_WORLD_SIZE", os.environ.get("SLURM_NNODES", "1")))
+        self.fabric = Fabric(
+            accelerator=accelerator, devices=devices, num_nodes=nodes, precision=precision, strategy=strategy
+        )
+        if batch_norm == "sync" and several and self.fabric.device.type == "cpu":
+            raise ConfigError(
+                "train.batch_norm=sync needs GPUs; on CPUs use per-process, shuffled, or model.norm=group"
+            )
+
+    def launch(self) -> None:
+        """Starts the other processes, if there are any."""
+        self.fabric.launch()
+
+    @property
+    def device(self) -> torch.device:
+        """Of this process."""
+        return self.fabric.device
+
+    @property
+    def process(self) -> int:
+        """Number of this process, from 0."""
+        return self.fabric.global_rank
+
+    @property
+    def processes(self) -> int:
+        """How many there are."""
+        return self.fabric.world_size
+
+    @property
+    def is_main(self) -> bool:
+        """Whether this process writes files and talks."""
+        return self.fabric.is_global_zero
+
+    def wrap(self, module: nn.Module, optimizer: torch.optim.Optimizer) -> tuple[nn.Module, Any]:
+        """The module and its optimizer, ready for precision and processes."""
+        if self.batch_norm == "sync" and self.processes > 1:
+            module = nn.SyncBatchNorm.convert_sync_batchnorm(module)  # type: ignore[no-untyped-call]
+        wrapped, wrapped_optimizer = self.fabric.setup(module, optimizer)
+        return wrapped, wrapped_optimizer
+
+    def autocast(self) -> Any:
+        """The precision of the forward pass, for modules that are not wrapped."""
+        return self.fabric.autocast()
+
+    def backward(self, loss: Tensor) -> None:
+        """Gradients, averaged over processes."""
+        self.fabric.backward(loss)
+
+    @contextmanager
+    def no_sync(self, module: nn.Module, enabled: bool) -> Iterator[None]:
+        """Leaves gradients unsynchronised, for all but the last part of an accumulated batch."""
+        if is_wrapped(module):
+            with self.fabric.no_backward_sync(module, enabled=enabled):  # type: ignore[arg-type]
+                yield
+        else:
+            yield
+
+    def gather(self, tensor: Tensor, sizes: list[int]) -> Tensor:
+        """Parts of all processes, in their order, as one tensor. `sizes`: rows of every part; they may differ by one."""
+        if self.processes == 1:
+            return tensor
+        widest = max(sizes)
+        padded = torch.cat([tensor, tensor.new_zeros(widest - len(tensor), *tensor.shape[1:])])
+        parts = self.fabric.all_gather(padded)
+        return torch.cat([part[:size] for part, size in zip(parts, sizes, strict=True)])
+
+    def total(self, tensor: Tensor) -> Tensor:
+        """Sum over processes."""
+        if self.processes == 1:
+            return tensor
+        return self.fabric.all_reduce(tensor, reduce_op="sum")  # type: ignore[return-value]
+
+    def any(self, flag: bool) -> bool:
+        """Whether any process says so; all get the same answer."""
+        return bool(self.total(torch.tensor(float(flag), device=self.device)) > 0)
+
+    def precision_state(self) -> dict[str, Any]:
+        """State of the gradient scaler, where the precision has one."""
+        return dict(self.fabric.strategy.precision.state_dict())
+
+    def load_precision_state(self, state: dict[str, Any]) -> None:
+        """The inverse of `precision_state`."""
+        self.fabric.strategy.precision.load_state_dict(state)
+
+    def barrier(self) -> None:
+        """Waits for all processes."""
+        self.fabric.barrier()

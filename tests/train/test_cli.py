@@ -1,0 +1,104 @@
+"""The command line: what it prints, and exit code 2 with one message for bad input."""
+
+import json
+
+import pytest
+import yaml
+from train.tiny import STEPS, rince, write_recipe
+
+from rince.config import load_recipe, recipe_names
+
+
+def test_ls_has_a_line_for_every_recipe():
+    lines = rince("ls").stdout.splitlines()
+    assert [line.split()[0] for line in lines] == recipe_names()
+    assert len(lines) == 8
+    assert all(len(line.split()) > 3 for line in lines)
+
+
+def test_show_cp_validate(tmp_path):
+    text = rince("show", "cifar100/rince-in", "scale=reduced").stdout
+    assert yaml.safe_load(text)["train"]["epochs"] == load_recipe("cifar100/rince-in", ["scale=reduced"]).train.epochs
+    copy = tmp_path / "mine.yaml"
+    rince("cp", "cifar100/rince-in", copy, "scale=reduced")
+    assert load_recipe(copy) == load_recipe("cifar100/rince-in", ["scale=reduced"])
+    assert "is valid: cifar100/rince-in, 2 rank(s), 20 epochs" in rince("validate", copy).stdout
+    assert rince("cp", "demo/scl-in", copy, check=False).returncode == 2
+
+
+def test_dry_run_says_what_will_happen(tmp_path):
+    plan = rince("train", "demo/rince-in", "--dry-run").stdout
+    assert "6,000 training images, 10 classes" in plan
+    assert "2: τ 0.35, in; 245.8 positives expected in the bank" in plan  # 8 of 9 siblings' worth: 2048 · (12 / 100)
+    assert "empty for 1 of 10 classes: Bag" in plan
+    assert "15 epochs of 23 steps of 256 images: 345 steps" in plan
+    assert "0.0003 at step 344" in plan
+
+
+def test_the_run_folder(tmp_path):
+    run = tmp_path / "run"
+    done = rince(
+        "train", write_recipe(tmp_path, log={"every_steps": 2, "tensorboard": True}), "train.epochs=2", "--out", run
+    )
+    assert f"done: {run}" in done.stdout
+    assert "ℓ3" in done.stderr
+    assert load_recipe(run / "recipe.yaml").train.epochs == 2
+    environment = json.loads((run / "environment.json").read_text())
+    assert environment["torch"].startswith("2.")
+    assert len(environment["data"]["train"]) == 64
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines] == list(range(0, STEPS // 2, 2))
+    assert {"loss", "term/3", "queries/2", "similarity/1", "similarity/negative", "violated/2"} <= lines[-1].keys()
+    assert lines[-1]["loss"] == pytest.approx(sum(lines[-1][f"term/{i}"] for i in (1, 2, 3)), rel=1e-5)
+    assert list((run / "tensorboard").glob("events*"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["train", "demo/rince"], "did you mean demo/rince-in"),
+        (["train", "demo/rince-in"], "say where the run goes: --out FOLDER"),
+        (["train"], "name a recipe to train"),
+        (["train", "demo/rince-in", "train.epochs"], "an override looks like train.epochs=5, got 'train.epochs'"),
+        (["train", "demo/rince-in", "train.epoch=1", "bank.size=x", "--dry-run"], "demo/rince-in has 2 mistakes:"),
+        (["train", "demo/rince-in", "train.epoch=1", "--dry-run"], "did you mean 'epochs'?"),
+        (["train", "demo/scl-in", "ranks.kind=tree", "--dry-run"], "the taxonomy gives 3 ranks but loss.terms has 1"),
+        (["train", "demo/rince-in", "bank.size=128", "--dry-run"], "train.batch (256) must not exceed bank.size (128)"),
+        (["train", "demo/rince-in", "data.source=no/such", "--dry-run"], "no/such"),
+        (["train", "demo/rince-in", "scale=reduced", "--dry-run"], "has no block `reduced:`"),
+        (["train", "demo/rince-in", "scale=tiny", "--dry-run"], "scale must be full or reduced, got 'tiny'"),
+        (["train", "demo/rince-in", "--out", "/proc/no"], "cannot write the run folder /proc/no"),
+        (["train", "--resume", "/no/such"], "/no/such is no run: it has no recipe.yaml"),
+        (["train", "demo/rince-in", "--resume", "x"], "--resume goes on with a run as it is"),
+        (["validate", "/no/such.yaml"], "there is no file /no/such.yaml"),
+        (["show", "nothing"], "there is no recipe and no file called 'nothing'"),
+    ],
+)
+def test_bad_input(arguments, text, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    done = rince(*arguments, check=False, environment={"HF_HUB_OFFLINE": "1"})
+    assert done.returncode == 2, done.stderr
+    assert text in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_in_use_is_not_overwritten(tmp_path):
+    recipe, run = write_recipe(tmp_path), tmp_path / "run"
+    run.mkdir()
+    (run / "notes.txt").write_text("mine")
+    done = rince("train", recipe, "--out", run, check=False)
+    assert done.returncode == 2
+    assert "is not empty, and nothing in it will be overwritten; choose another --out" in done.stderr
+    assert [file.name for file in run.iterdir()] == ["notes.txt"]
+
+
+def test_nan_stops_the_run_and_keeps_the_last_checkpoint(tmp_path):
+    run = tmp_path / "run"
+    done = rince(
+        "train", write_recipe(tmp_path, optimizer={"lr": 1e30}, save={"every_steps": 1}), "--out", run, check=False
+    )
+    assert done.returncode == 2
+    assert "NaN or infinite" in done.stderr
+    assert "try a lower optimizer.lr" in done.stderr
+    assert (run / "last.ckpt").exists()

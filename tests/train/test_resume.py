@@ -1,0 +1,185 @@
+"""A run killed at any moment and resumed is the run that was not: weights, bank, optimizer, metrics, to the bit."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import torch
+from train.tiny import STEPS, rince, rince_process, write_recipe
+
+from rince.train.checkpoint import save_checkpoint
+
+DIE_WHILE_WRITING = """
+import os, signal, sys
+import torch
+from rince.train import checkpoint
+whole, written = torch.save, []
+def half_and_die(state, file):
+    written.append(state)
+    if len(written) < 3:
+        return whole(state, file)
+    import io
+    buffer = io.BytesIO()
+    whole(state, buffer)
+    file.write(buffer.getvalue()[: len(buffer.getvalue()) // 2])
+    file.flush()
+    os.kill(os.getpid(), signal.SIGKILL)
+torch.save = half_and_die
+sys.argv = ["rince", *sys.argv[1:]]
+from rince.cli import main
+main()
+"""
+
+
+def state_of(run):
+    return torch.load(run / "last.ckpt", weights_only=True)
+
+
+def assert_same(one, other, where=""):
+    assert type(one) is type(other), where
+    if isinstance(one, torch.Tensor):
+        assert torch.equal(one, other), where
+    elif isinstance(one, dict):
+        assert one.keys() == other.keys(), where
+        for key in one:
+            assert_same(one[key], other[key], f"{where}/{key}")
+    elif isinstance(one, (list, tuple)):
+        assert len(one) == len(other), where
+        for i, pair in enumerate(zip(one, other, strict=True)):
+            assert_same(*pair, f"{where}/{i}")
+    else:
+        assert one == other, where
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("uninterrupted")
+    rince("train", write_recipe(folder), "--out", folder / "run")
+    assert state_of(folder / "run")["step"] == STEPS
+    return folder / "run"
+
+
+def finish_and_compare(run, uninterrupted):
+    rince("train", "--resume", run)
+    assert_same(state_of(run), state_of(uninterrupted))
+    assert (run / "metrics.jsonl").read_bytes() == (uninterrupted / "metrics.jsonl").read_bytes()
+    assert not list(run.glob("*.writing*")) or (run / "last.ckpt").exists()
+
+
+def test_killed_at_several_moments(tmp_path, uninterrupted):
+    """SIGKILL again and again, whenever some more lines have been written, until it is through."""
+    run = tmp_path / "run"
+    arguments = ["train", write_recipe(tmp_path), "--out", run]
+    kills = 0
+    for lines in (2, 6, 9):
+        process = rince_process(*arguments, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+        while process.poll() is None:
+            metrics = run / "metrics.jsonl"
+            if metrics.exists() and metrics.read_bytes().count(b"\n") >= lines:
+                process.send_signal(signal.SIGKILL)
+                kills += process.wait() == -signal.SIGKILL
+            time.sleep(0.001)
+        arguments = ["train", "--resume", run]
+    assert kills >= 2
+    finish_and_compare(run, uninterrupted)
+
+
+def test_killed_while_a_checkpoint_is_written(tmp_path, uninterrupted):
+    run = tmp_path / "run"
+    arguments = ["train", str(write_recipe(tmp_path)), "--out", str(run)]
+    process = subprocess.run([sys.executable, "-c", DIE_WHILE_WRITING, *arguments], capture_output=True, check=False)
+    assert process.returncode == -signal.SIGKILL
+    assert (run / "last.ckpt.writing").stat().st_size > 0
+    assert state_of(run)["step"] == 6  # the one before is whole
+    finish_and_compare(run, uninterrupted)
+
+
+def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path, uninterrupted):
+    run = tmp_path / "run"
+    process = rince_process("train", write_recipe(tmp_path), "--out", run, stderr=subprocess.PIPE, text=True)
+    while not (run / "metrics.jsonl").exists() or not (run / "metrics.jsonl").stat().st_size:
+        time.sleep(0.005)
+    process.send_signal(signal.SIGINT)
+    _, message = process.communicate()
+    assert process.returncode == 130
+    assert f"rince train --resume {run}" in message
+    assert 0 < state_of(run)["step"] < STEPS
+    finish_and_compare(run, uninterrupted)
+
+
+def test_resuming_a_finished_run_changes_nothing(uninterrupted):
+    before = (uninterrupted / "last.ckpt").read_bytes()
+    rince("train", "--resume", uninterrupted)
+    assert (uninterrupted / "last.ckpt").read_bytes() == before
+
+
+def copy_of(run, folder):
+    target = folder / "copy"
+    target.mkdir()
+    for file in run.iterdir():
+        (target / file.name).write_bytes(file.read_bytes())
+    return target
+
+
+def truncate(run):
+    os.truncate(run / "last.ckpt", 1000)
+
+
+def foreign(run):
+    torch.save({"weights": torch.zeros(2)}, run / "last.ckpt")
+
+
+def other_architecture(run):
+    text = (run / "recipe.yaml").read_text()
+    assert "width: 4\n" in text
+    (run / "recipe.yaml").write_text(text.replace("width: 4\n", "width: 8\n"))
+
+
+def other_data(run):
+    text = (run / "recipe.yaml").read_text()
+    (run / "recipe.yaml").write_text(text.replace("limit: 200", "limit: 100"))
+
+
+def lost_metrics(run):
+    (run / "metrics.jsonl").write_text("")
+
+
+def hostile(run):
+    class Bomb:
+        def __reduce__(self):
+            return (os.mkdir, (str(run / "boom"),))
+
+    torch.save({"format": "rince checkpoint 1", "encoder": Bomb()}, run / "last.ckpt")
+
+
+@pytest.mark.parametrize(
+    ("damage", "text"),
+    [
+        (truncate, "cannot be read: it is cut short"),
+        (foreign, "is not a checkpoint of rince"),
+        (other_architecture, "does not fit the recipe of its run"),
+        (other_data, "the data is not what"),
+        (lost_metrics, "is shorter than its checkpoint says"),
+        (hostile, "holds more than tensors and plain values"),
+    ],
+)
+def test_damage_is_refused_and_nothing_is_overwritten(damage, text, uninterrupted, tmp_path):
+    run = copy_of(uninterrupted, tmp_path)
+    damage(run)
+    before = {file.name: file.read_bytes() for file in run.iterdir()}
+    done = rince("train", "--resume", run, check=False)
+    assert done.returncode == 2
+    assert text in done.stderr
+    assert "Traceback" not in done.stderr
+    assert {file.name: file.read_bytes() for file in run.iterdir()} == before
+
+
+def test_a_failed_write_leaves_the_old_file(tmp_path):
+    path = tmp_path / "last.ckpt"
+    save_checkpoint(path, {"step": 1})
+    with pytest.raises(Exception, match="pickle|local"):
+        save_checkpoint(path, {"step": lambda: 2})
+    assert torch.load(path, weights_only=True)["step"] == 1

@@ -1,0 +1,180 @@
+"""Taxonomy files: what is shipped, what is read, what is refused."""
+
+import re
+from collections import Counter
+
+import pytest
+import torch
+
+from rince import DataError, TableRanks
+from rince.data.classes import class_paths
+from rince.data.images import load_images
+from rince.hierarchy.taxonomy import SHIPPED, Taxonomy, load_taxonomy
+
+FASHION = ["T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"]
+TREE = """\
+animal:
+  dog: [poodle, pug]
+  cat: [manx]
+plant:
+  tree: [oak]
+"""
+PATHS = {
+    "poodle": ("animal", "dog", "poodle"),
+    "pug": ("animal", "dog", "pug"),
+    "manx": ("animal", "cat", "manx"),
+    "oak": ("plant", "tree", "oak"),
+}
+
+
+def write(folder, name, text):
+    path = folder / name
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return path
+
+
+def test_cifar100_has_twenty_superclasses_of_five():
+    taxonomy = load_taxonomy("cifar100")
+    assert taxonomy.levels == ("class", "superclass")
+    assert len(taxonomy.paths) == 100
+    assert set(Counter(path[0] for path in taxonomy.paths.values()).values()) == {5}
+    assert len({path[0] for path in taxonomy.paths.values()}) == 20
+    assert taxonomy.paths_for(["apple", "aquarium_fish", "worm", "streetcar"]) == [
+        ("fruit_and_vegetables", "apple"),
+        ("fish", "aquarium_fish"),
+        ("non-insect_invertebrates", "worm"),
+        ("vehicles_2", "streetcar"),
+    ]
+
+
+def test_fashion_has_three_ranks():
+    taxonomy = load_taxonomy("fashion")
+    assert taxonomy.levels == ("class", "group", "department")
+    assert set(taxonomy.paths) == set(FASHION)
+    table = TableRanks.from_tree(taxonomy.paths_for(FASHION)).table
+    shirt, top, coat, boot = (FASHION.index(name) for name in ("Shirt", "T-shirt/top", "Coat", "Ankle boot"))
+    assert table[shirt, [shirt, top, coat, boot]].tolist() == [1, 2, 3, 0]
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_every_shipped_path_ends_in_its_class(name):
+    taxonomy = load_taxonomy(name)
+    assert taxonomy.source == name
+    assert all(path[-1] == class_name for class_name, path in taxonomy.paths.items())
+
+
+def test_yaml_without_level_names(tmp_path):
+    path = write(tmp_path, "own.yaml", TREE)
+    assert load_taxonomy(path) == Taxonomy(PATHS, (), str(path))
+    assert load_taxonomy(str(path)) == load_taxonomy(path)
+
+
+def test_yaml_with_level_names(tmp_path):
+    indented = TREE.replace("\n", "\n  ")
+    taxonomy = load_taxonomy(write(tmp_path, "own.yml", f"levels: [breed, kind, realm]\ntree:\n  {indented}"))
+    assert taxonomy.paths == PATHS
+    assert taxonomy.levels == ("breed", "kind", "realm")
+
+
+def test_csv_has_the_class_last_and_levels_from_the_fine_end(tmp_path):
+    rows = "\r\n".join(", ".join(path) for path in PATHS.values())
+    taxonomy = load_taxonomy(write(tmp_path, "own.csv", "\ufeffrealm,kind,breed\r\n" + rows + "\r\n\r\n"))
+    assert taxonomy.paths == PATHS
+    assert taxonomy.levels == ("breed", "kind", "realm")
+
+
+def test_the_ranks_of_a_file_are_those_of_its_paths(tmp_path):
+    taxonomy = load_taxonomy(write(tmp_path, "own.yaml", TREE))
+    ranks = TableRanks.from_tree(taxonomy.paths_for(["oak", "pug", "manx", "poodle"]))
+    assert torch.equal(
+        ranks.table, torch.tensor([[1, 0, 0, 0], [0, 1, 3, 2], [0, 3, 1, 3], [0, 2, 3, 1]], dtype=torch.int8)
+    )
+
+
+def test_every_absent_class_is_named_with_a_guess(tmp_path):
+    path = write(tmp_path, "own.yaml", TREE)
+    with pytest.raises(DataError) as caught:
+        load_taxonomy(path).paths_for(["pug", "poodel", "zebra"])
+    message = str(caught.value)
+    assert "lacks 2 of 3 classes: 'poodel' (did you mean 'poodle'?), 'zebra'; add" in message
+    assert str(path) in message
+    assert "\n" not in message
+
+
+BAD = [
+    ("a.yaml", "", "is empty; write a mapping"),
+    ("a.yaml", "# only a comment", "is empty; write a mapping"),
+    ("a.yaml", "a: [b\nc: d", "is not YAML, line 2"),
+    ("a.yaml", "a: !!python/object/apply:os.getcwd []", "is not YAML, line 1: could not determine a constructor"),
+    ("a.yaml", "[a, b]", "got a list at the top"),
+    ("a.yaml", "just words", "got a str at the top"),
+    ("a.yaml", "a: b", "'a' of taxonomy"),
+    ("a.yaml", "a: {b: [c]}\nd:", "must hold a mapping or a list of class names, got None"),
+    ("a.yaml", "a: []", "is empty; give it a list"),
+    ("a.yaml", "a: [b, no]", "holds False, which YAML reads as no name; quote it"),
+    ("a.yaml", "1: [b]", "holds 1, which YAML reads as no name; quote it"),
+    ("a.yaml", "a: [b, [c]]", "holds ['c'], which"),
+    ("a.yaml", "a: [b]\nc: [d, b]", "class 'b' stands twice in taxonomy"),
+    ("a.yaml", "a: [b, b]", "under 'a/b' and 'a/b'; keep one"),
+    ("a.yaml", "a: [b]\nc: [d]\na: [e]", "has 'a' twice, again in line 3"),
+    ("a.yaml", "a: [b]\nc: {d: [e]}", "is uneven: 'a/b' has 2 levels and 'c/d/e' has 3"),
+    ("a.yaml", "a: &x\n  b: *x", "deeper than 64 levels"),
+    ("a.yaml", "a: ['']", "path 'a/' of taxonomy"),
+    ("a.yaml", "levels: [class]\ntree: {a: [b]}", "names 1 levels, class, but its paths have 2, such as 'a/b'"),
+    ("a.yaml", "levels: class\ntree: {a: [b]}", "must be a list of names from the fine end, got 'class'"),
+    ("a.yaml", "levels: [class]\ntree:", "is empty; write a mapping"),
+    ("a.csv", "", "is empty; write a header"),
+    ("a.csv", "group,class\n", "is empty; write a header"),
+    ("a.csv", "group,class\na,b\na\n", "row 3 of taxonomy"),
+    ("a.csv", "group,class\na,b\na,b,c\n", "has 3 cells, but the header has 2"),
+    ("a.csv", "group,class\n,b\n", "path '/b' of taxonomy"),
+    ("a.csv", "group,class\na,b\nc,b\n", "under 'a/b' and 'c/b'; keep one"),
+    ("a.csv", 'group,class\na,"b', "is not CSV: unexpected end of data"),
+    ("a.yaml", b"a: [\xff]", "is not UTF-8 text"),
+    ("a.json", "{}", "must end in .yaml, .yml or .csv"),
+]
+
+
+@pytest.mark.parametrize(("name", "text", "message"), BAD, ids=[f"{case[0]}-{case[2][:40]}" for case in BAD])
+def test_a_bad_file_gets_one_sentence_with_its_name(tmp_path, name, text, message):
+    path = write(tmp_path, name, text)
+    with pytest.raises(DataError, match=re.escape(message)) as caught:
+        load_taxonomy(path)
+    assert repr(str(path)) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_file_that_is_not_there(tmp_path):
+    with pytest.raises(
+        DataError, match=r"absent.yaml' is no file; give the path of a file, or one of cifar100, fashion"
+    ):
+        load_taxonomy(tmp_path / "absent.yaml")
+    with pytest.raises(DataError, match=r"did you mean 'cifar100'\?"):
+        load_taxonomy("cifar-100")
+
+
+def test_class_paths_of_fashion(tmp_path):
+    fashion = load_images("fashion", "test", limit=10)
+    assert class_paths(fashion, "none") == [(name,) for name in FASHION]
+    assert TableRanks.from_tree(class_paths(fashion, "none")).ranks == 1
+    assert class_paths(fashion, "fashion")[:2] == [
+        ("clothing", "tops", "T-shirt/top"),
+        ("clothing", "full length", "Trouser"),
+    ]
+    own = tmp_path / "own.csv"
+    own.write_text("group,class\n" + "".join(f"all,{name}\n" for name in FASHION))
+    assert class_paths(fashion, str(own)) == [("all", name) for name in FASHION]
+
+
+@pytest.mark.parametrize(
+    ("taxonomy", "message"),
+    [
+        ("column", "needs a superclass column, and 'fashion' has none; name it with superclass_column, or use"),
+        ("folders", "needs nested class folders, and 'fashion' has none; use a taxonomy file"),
+        ("cifar100", "taxonomy 'cifar100' lacks 10 of 10 classes: 'T-shirt/top'"),
+        ("colum", "taxonomy 'colum' is no file"),
+    ],
+)
+def test_a_taxonomy_that_does_not_fit(taxonomy, message):
+    with pytest.raises(DataError, match=re.escape(message)):
+        class_paths(load_images("fashion", "test", limit=10), taxonomy)
