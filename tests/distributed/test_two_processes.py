@@ -1,0 +1,92 @@
+"""Two gloo processes train to the weights of one, and hold the same bank."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+import torch
+from train.tiny import TINY, rince_process, write_recipe
+
+STEPS = 20
+# Group norm does not depend on how a batch is split; 200 images in batches of 33 make uneven parts and a smaller last one.
+MODEL = TINY["model"] | {"norm": "group"}
+TRAIN = {"epochs": 4, "batch": 33, "max_steps": STEPS}
+KEEP_THE_BANK = """
+import os, sys, torch
+from pathlib import Path
+from rince.bank import MemoryBank
+push, folder = MemoryBank.push, Path(sys.argv.pop())
+def push_and_keep(bank, keys, labels):
+    push(bank, keys, labels)
+    torch.save(bank.state_dict(), folder / f"bank{os.environ['RANK']}.pt")
+MemoryBank.push = push_and_keep
+from rince.cli import main
+main()
+"""
+
+
+def run(folder, *options, **changes):
+    folder.mkdir()
+    recipe = write_recipe(folder, **{"model": MODEL, "train": TRAIN} | changes)
+    process = rince_process("train", recipe, "--out", folder / "run", "--accelerator", "cpu", *options)
+    assert process.wait() == 0
+    return folder / "run"
+
+
+def state_of(run):
+    return torch.load(run / "last.ckpt", weights_only=True)
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory):
+    return run(tmp_path_factory.mktemp("alone") / "one")
+
+
+def assert_close(one, other):
+    assert one["step"] == other["step"] == STEPS
+    for part in ("encoder", "twin", "bank"):
+        assert one[part].keys() == other[part].keys()
+        for name, value in one[part].items():
+            torch.testing.assert_close(other[part][name], value, rtol=0, atol=1e-4, msg=f"{part} {name}")
+
+
+def test_two_processes_train_to_the_weights_of_one(alone, tmp_path):
+    two = run(tmp_path / "two", "--devices", 2)
+    assert_close(state_of(alone), state_of(two))
+    lines = [[json.loads(line) for line in (r / "metrics.jsonl").read_text().splitlines()] for r in (alone, two)]
+    assert len(lines[0]) == len(lines[1]) == STEPS // 2
+    for one, other in zip(*lines, strict=True):
+        for name in ("loss", "term/1", "term/2", "term/3", "queries/1", "queries/2"):
+            assert other[name] == pytest.approx(one[name], abs=1e-3), (one["step"], name)
+
+
+def test_torchrun_and_the_same_bank_everywhere(alone, tmp_path):
+    """The same command under torchrun; shuffled keys come back in order."""
+    recipe = write_recipe(tmp_path, model=MODEL, train=TRAIN | {"batch_norm": "shuffled"})
+    script = tmp_path / "keep.py"
+    script.write_text(KEEP_THE_BANK)
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--master-port=29617", script]
+    command = [
+        *torchrun,
+        "train",
+        recipe,
+        "--devices",
+        "2",
+        "--accelerator",
+        "cpu",
+        "--out",
+        tmp_path / "run",
+        tmp_path,
+    ]
+    done = subprocess.run([str(part) for part in command], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    banks = [torch.load(tmp_path / f"bank{process}.pt", weights_only=True) for process in (0, 1)]
+    for name, value in banks[0].items():
+        assert torch.equal(banks[1][name], value), name
+    assert_close(state_of(alone), state_of(tmp_path / "run"))
+
+
+def test_a_larger_effective_batch_by_accumulation(alone, tmp_path):
+    parts = run(tmp_path / "parts", train=TRAIN | {"accumulate": 3})
+    assert_close(state_of(alone), state_of(parts))

@@ -1,0 +1,57 @@
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rince.config import load_recipe
+from rince.data.order import Order
+from rince.errors import DataError
+from rince.train.schedules import learning_rates
+
+
+@given(number=st.integers(1, 50), batch=st.integers(1, 20), seed=st.integers(0, 99), epoch=st.integers(0, 5))
+@settings(deadline=None, max_examples=50)
+def test_every_sample_once_per_epoch(number, batch, seed, epoch):
+    order = Order(number, batch, seed)
+    ids = [order.ids(epoch, step) for step in range(order.steps_per_epoch)]
+    assert sorted(torch.cat(ids).tolist()) == list(range(number))
+    assert all(len(part) == batch for part in ids[:-1])
+
+
+def test_parts_of_processes_make_the_batch():
+    order = Order(100, 33, seed=1)
+    for step in range(order.steps_per_epoch):
+        parts = [order.ids(2, step, process=p, processes=4) for p in range(4)]
+        assert torch.equal(torch.cat(parts), order.ids(2, step))
+    assert order.steps_per_epoch == 4
+    assert Order(100, 33, seed=1, keep_last=False).steps_per_epoch == 3
+
+
+def test_epochs_and_seeds_differ_and_are_repeatable():
+    orders = [Order(500, 50, seed).epoch(epoch).tolist() for seed in (0, 1) for epoch in (0, 1)]
+    assert len({tuple(order) for order in orders}) == 4
+    assert Order(500, 10, 0).epoch(0).tolist() == orders[0]
+    assert abs(torch.corrcoef(torch.tensor(orders[:2], dtype=torch.float64))[0, 1]) < 0.15
+
+
+def test_no_batch_at_all_is_an_error():
+    with pytest.raises(DataError, match="20 samples make no batch of 32"):
+        Order(20, 32, 0, keep_last=False)
+
+
+def test_the_papers_schedule():
+    """Cosine by epoch, counted from 1, to lr/1000; a warm-up by step from 0.01 to the cosine's value at epoch 10."""
+    rates = learning_rates(load_recipe("cifar100/rince-in"), steps_per_epoch=98)
+    assert len(rates) == 98_000
+
+    def cosine(epoch):
+        return 0.0005 + (0.5 - 0.0005) * (1 + math.cos(math.pi * epoch / 1000)) / 2
+
+    assert rates[0] == 0.01
+    assert rates[490] == pytest.approx((0.01 + cosine(10)) / 2)
+    assert rates[980] == pytest.approx(cosine(11))
+    assert len(set(rates[980 : 980 + 98])) == 1
+    assert rates[-1] == pytest.approx(0.0005)
+    assert learning_rates(load_recipe("cifar100/rince-in", ["schedule.kind=constant"]), 98)[-1] == 0.5
