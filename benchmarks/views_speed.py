@@ -5,7 +5,8 @@
 Both make one view of 512 images of 32 × 32 from uint8 to normalised: random resized crop, flip, colour jitter with
 probability 0.8, grayscale with probability 0.2. kornia draws one order of the four jitters per batch, ours one per
 sample. Every round times every contender once, in turn; a ratio is the median over rounds of the ratio within the
-round, so that a slow moment of the machine touches both sides. Writes `views_speed.csv` beside this file.
+round. Both run on one thread and are timed by the processor time they use: with more threads, a busy machine makes
+them wait for each other, and the ratio would be that of the waiting. Writes `views_speed.csv` beside this file.
 """
 
 import csv
@@ -66,15 +67,16 @@ def compare(contenders: dict[str, Contender], rounds: int = ROUNDS) -> dict[str,
     for _ in range(rounds):
         for name, run in contenders.items():
             run()  # the one before has left its own data in the caches
-            start = time.perf_counter()
+            start = time.process_time()
             run()
-            times[name].append(time.perf_counter() - start)
+            times[name].append(time.process_time() - start)
     yardstick = next(iter(times.values()))
     return {name: statistics.median(t / y for t, y in zip(ts, yardstick, strict=True)) for name, ts in times.items()}
 
 
 @torch.no_grad()
 def main() -> None:
+    torch.set_num_threads(1)
     problem = Problem()
     results = compare(
         {

@@ -144,6 +144,12 @@ def test_parameters_cover_their_ranges():
     assert (correlations - torch.eye(3, 6)).abs().max() < 5 / number**0.5
 
 
+def test_saturation_hue_and_grayscale_change_no_bit_of_a_gray_image():
+    images, ids = pictures(20, 1, 16, 16), torch.arange(20)
+    coloured = Views(size=16, jitter=(0, 0, 0.4, 0.1), grayscale=1, **GRAY)(images, **KEY, sample_ids=ids)
+    assert torch.equal(coloured, Views(size=16, jitter=None, grayscale=0, **GRAY)(images, **KEY, sample_ids=ids))
+
+
 def test_factors_are_never_negative():
     views = Views(size=8, jitter=(2, 2, 2, 0), jitter_probability=1, **RGB)
     factors = views.draw_parameters(8, 8, **KEY, sample_ids=torch.arange(500)).factors
