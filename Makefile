@@ -27,8 +27,10 @@ lint: $(READY) ## ruff and mypy
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: $(READY) ## speed and memory, as ratios; leave the machine alone while it runs
+bench: $(READY) ## speed and memory, as ratios (ten minutes); leave the machine alone while it runs
 	$(BIN)/python benchmarks/loss_speed.py
+	$(BIN)/python benchmarks/views_speed.py
+	$(BIN)/python benchmarks/step_speed.py
 
 docs: $(READY) ## the documentation, into docs/_build/html
 	$(BIN)/sphinx-build -W --keep-going -q docs docs/_build/html

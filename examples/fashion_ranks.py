@@ -84,7 +84,7 @@ def train(images: Tensor, labels: Tensor, ranks: rince.TableRanks, loss: rince.R
     for epoch in range(epochs):
         for chosen in torch.randperm(len(images)).split(BATCH)[: len(images) // BATCH]:
             step = contrast(encoder, twin, bank, ranks, view(images[chosen]), [view(images[chosen])], labels[chosen])
-            output = loss(step.similarities, step.ranks)
+            output = loss.from_embeddings(step.queries, step.candidates, step.ranks)
             bank.push(step.keys[0], labels[chosen])
             twin.update(encoder)
             optimizer.zero_grad()

@@ -43,14 +43,13 @@ optimizer = torch.optim.SGD(encoder.parameters(), lr=0.1, momentum=0.9)
 for step in range(201):
     query_view, key_view, labels = batch(128)
     now = contrast(encoder, twin, bank, ranks, query_view, [key_view], labels)
-    output = loss(now.similarities, now.ranks)
+    output = loss.from_embeddings(now.queries, now.candidates, now.ranks)
     bank.push(now.keys[0], labels)
     twin.update(encoder)
     optimizer.zero_grad()
     output.total.backward()
     optimizer.step()
     if step % 50 == 0:
-        by_rank = [
-            f"{now.similarities[now.ranks == rank].mean():+.2f}" for rank in (1, 2, 0) if (now.ranks == rank).any()
-        ]
+        cosines = now.similarities
+        by_rank = [f"{cosines[now.ranks == rank].mean():+.2f}" for rank in (1, 2, 0) if (now.ranks == rank).any()]
         print(f"step {step:3}  loss {output.total:.3f}  similarity to rank 1, rank 2, negatives: {'  '.join(by_rank)}")

@@ -45,6 +45,7 @@ class BlockwiseJob:
         rank_rows: `(start, stop)` → these rows of the rank matrix. Asked for twice.
         temperatures: one per term.
         count: ranks of some queries → `(terms,)` queries used, and `(terms,)` divisors of the terms.
+        divisor: `(terms,)`, to be used instead of the counted one, or None.
         share: similarities, ranks, divisors, log-sums of further negatives → `(terms,)`, part of every ℓᵢ.
         key: what `share` depends on, so that its compiled form can be kept.
         rank_weight: weight of every ℓᵢ in the total.
@@ -55,6 +56,7 @@ class BlockwiseJob:
     rank_rows: RankRows
     temperatures: tuple[float, ...]
     count: Callable[[Tensor], tuple[Tensor, Tensor]]
+    divisor: Tensor | None
     share: Share
     key: Hashable
     rank_weight: float
@@ -108,6 +110,8 @@ def _all_blocks(
         more_used, more_divisor = job.count(job.rank_rows(start, stop))
         used += more_used
         divisor += more_divisor
+    if job.divisor is not None:
+        divisor = job.divisor
     inner = _Inner(job, queries.device.type)
     workspace = [queries.new_empty(min(size, len(queries)), len(candidates)) for _ in job.temperatures]
     for start, stop in blocks:

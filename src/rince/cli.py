@@ -124,15 +124,11 @@ def train(
 def _run(folder: Path, recipe: object, devices: int, accelerator: str) -> None:
     from rince.config import Recipe
     from rince.train.loop import train as train_recipe
-    from rince.train.record import create_run, open_run
-    from rince.train.runtime import Runtime, is_first_process
+    from rince.train.record import open_run
+    from rince.train.runtime import Runtime
 
-    if isinstance(recipe, Recipe):
-        if is_first_process():
-            create_run(folder, recipe)
-        chosen, resume = recipe, False
-    else:
-        chosen, resume = open_run(folder), True
+    resume = recipe is None
+    chosen = recipe if isinstance(recipe, Recipe) else open_run(folder)
     runtime = Runtime(devices, chosen.train.precision, accelerator, chosen.train.batch_norm)
     finished = train_recipe(chosen, folder, runtime, resume=resume)
     if runtime.is_main and finished:

@@ -167,7 +167,9 @@ class Log(_Section):
     """What is written down."""
 
     every_steps: PositiveInt = 10
-    tensorboard: bool = True
+    logger: Literal["none", "tensorboard", "csv", "wandb"] = Field(
+        "tensorboard", description="where metrics go besides metrics.jsonl; wandb needs its package"
+    )
 
 
 class Paper(_Section):

@@ -223,8 +223,8 @@ class RankedInfoNCE(nn.Module):
         Args:
             similarities: as in `ranked_info_nce`.
             ranks: as in `ranked_info_nce`.
-            divisor: `(terms,)`, what every ℓᵢ is divided by where these queries are a part of a larger batch: the sum of
-                `count(ranks)` over its parts. By default they are the batch.
+            divisor: `(terms,)`, what every ℓᵢ is divided by where these queries are a part of a larger batch: the sum
+                of `count(ranks)` over its parts. By default they are the batch.
         """
         check_similarities(similarities, ranks)
         if similarities.dtype in (torch.float16, torch.bfloat16):
@@ -246,10 +246,11 @@ class RankedInfoNCE(nn.Module):
         candidates: Tensor,
         ranks: Tensor | RankRows,
         *,
+        divisor: Tensor | None = None,
         block_size: int | None = None,
         compile: bool = False,
     ) -> LossOutput:
-        """As `forward(queries @ candidates.T, ranks)`, see `ranked_info_nce_from_embeddings`."""
+        """As `forward(queries @ candidates.T, ranks, divisor)`, see `ranked_info_nce_from_embeddings`."""
         check_embeddings(queries, candidates, ranks)
         if block_size is not None and block_size < 1:
             raise ConfigError(f"block_size must be at least 1, got {block_size}; leave it out for a good one")
@@ -259,6 +260,7 @@ class RankedInfoNCE(nn.Module):
             rank_rows=checked_rows(ranks, len(candidates), queries.device),
             temperatures=tuple(term.temperature for term in self.terms),
             count=self._checked_count,
+            divisor=divisor,
             share=self._share,
             key=(self.terms, self.over_positives),
             rank_weight=1.0 if self.over_ranks == "sum" else 1.0 / len(self.terms),
@@ -296,7 +298,7 @@ class RankedInfoNCE(nn.Module):
     def _share(self, similarities: Tensor, ranks: Tensor, divisor: Tensor, outside: Tensor | None) -> Tensor:
         """`(terms,)`: what these queries add to every ℓᵢ, given what the whole batch divides by."""
         values = term_values(similarities, ranks, self.terms, self.over_positives, outside)
-        return values.sum(dim=0) / divisor.clamp(min=1)
+        return values.sum(dim=0) / torch.where(divisor > 0, divisor, 1)
 
 
 def term_values(

@@ -1,12 +1,12 @@
 """One step of momentum contrast: views and labels in, what the loss needs out.
 
     step = contrast(encoder, twin, bank, rank_source, query_view, [key_view], labels)
-    loss(step.similarities, step.ranks).total
+    output = loss.from_embeddings(step.queries, step.candidates, step.ranks)
     bank.push(step.keys[0], labels)      # after the bank was read, so a batch never meets its own keys there
     twin.update(encoder)
 
-Candidates of a query are its own keys, one column per key view, and then the bank. The keys of the other samples of
-the batch are not candidates until they are in the bank.
+Candidates are the keys of the batch and then the bank. Of the keys of the batch, only its own are candidates of a
+query; those of the other samples are excluded until they are in the bank.
 """
 
 from __future__ import annotations
@@ -19,21 +19,28 @@ from torch import Tensor, nn
 
 from rince.bank import MemoryBank
 from rince.errors import ShapeError
-from rince.ranks import RankSource, view_ranks
+from rince.ranks import EXCLUDED, RankSource
 
 
 class ContrastStep(NamedTuple):
     """What one step hands to the loss and to the bank.
 
     Attributes:
-        similarities: `(queries, views + bank size)`, own keys first, then the bank.
-        ranks: int8, of the same shape.
+        queries: `(queries, dim)` embeddings; they carry the gradient.
+        candidates: `(views · queries + bank size, dim)`, the keys of every view and then the bank, a copy of it.
+        ranks: `(queries, candidates)` int8.
         keys: for every key view `(queries, dim)`, detached.
     """
 
-    similarities: Tensor
+    queries: Tensor
+    candidates: Tensor
     ranks: Tensor
     keys: tuple[Tensor, ...]
+
+    @property
+    def similarities(self) -> Tensor:
+        """`(queries, candidates)`: cosines, for the dense loss or for a look at them."""
+        return self.queries @ self.candidates.T
 
 
 def contrast(
@@ -47,7 +54,7 @@ def contrast(
     *,
     own_ranks: Sequence[int] = (1,),
 ) -> ContrastStep:
-    """Queries from `encoder`, keys from `twin`, their similarities and ranks. Reads the bank, changes nothing.
+    """Queries from `encoder`, keys from `twin`, and what they are to each other. Reads the bank, changes nothing.
 
     Args:
         encoder: view → `(queries, dim)` embeddings of unit length.
@@ -64,10 +71,18 @@ def contrast(
             f"every key view needs a rank: got {len(key_views)} key_views and own_ranks={tuple(own_ranks)}; use -1 for "
             "a view that takes no part"
         )
-    queries = encoder(query_view)
+    queries: Tensor = encoder(query_view)
     keys = tuple(twin(view) for view in key_views)
-    own = [(queries * key).sum(dim=1, keepdim=True) for key in keys]
-    similarities = torch.cat([*own, bank.similarities(queries)], dim=1)
-    own_columns = view_ranks(*own_ranks, queries=len(queries)).to(queries.device)
-    ranks = torch.cat([own_columns, rank_source(labels, bank.labels)], dim=1)
-    return ContrastStep(similarities, ranks, keys)
+    candidates = torch.cat([*keys, bank.keys]).to(queries.dtype)
+    return ContrastStep(queries, candidates, contrast_ranks(labels, bank, rank_source, own_ranks), keys)
+
+
+def contrast_ranks(
+    labels: Tensor, bank: MemoryBank, rank_source: RankSource, own_ranks: Sequence[int] = (1,)
+) -> Tensor:
+    """The ranks of such a step: `(queries, views · queries + bank size)` int8."""
+    number = len(labels)
+    own = torch.full((len(own_ranks), number, number), EXCLUDED, dtype=torch.int8, device=labels.device)
+    for view, rank in zip(own, own_ranks, strict=True):
+        view.fill_diagonal_(rank)
+    return torch.cat([*own, rank_source(labels, bank.labels)], dim=1)

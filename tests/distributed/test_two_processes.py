@@ -6,6 +6,7 @@ import sys
 
 import pytest
 import torch
+
 from train.tiny import TINY, rince_process, write_recipe
 
 STEPS = 20

@@ -66,6 +66,19 @@ def test_with_one_positive_per_rank_in_is_out(case, over_positives):
     torch.testing.assert_close(*losses, rtol=1e-9, atol=1e-12)
 
 
+@given(case=loss_cases(max_ranks=1), data=st.data())
+@many
+def test_one_rank_with_one_positive_is_info_nce(case, data):
+    similarities, ranks = as_tensors(case)
+    index = torch.tensor([data.draw(st.integers(0, ranks.shape[1] - 1)) for _ in range(len(ranks))])
+    temperature = case["terms"][0][0]
+    loss = ranked_info_nce(
+        similarities, torch.nn.functional.one_hot(index, ranks.shape[1]), [RankTerm(temperature, case["terms"][0][1])]
+    )
+    expected = torch.nn.functional.cross_entropy(similarities / temperature, index)
+    torch.testing.assert_close(loss, expected, rtol=1e-9, atol=1e-12)
+
+
 @given(loss_cases())
 @many
 def test_the_loss_is_never_negative(case):

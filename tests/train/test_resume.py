@@ -8,9 +8,9 @@ import time
 
 import pytest
 import torch
-from train.tiny import STEPS, rince, rince_process, write_recipe
 
 from rince.train.checkpoint import save_checkpoint
+from train.tiny import STEPS, rince, rince_process, write_recipe
 
 DIE_WHILE_WRITING = """
 import os, signal, sys
@@ -180,6 +180,6 @@ def test_damage_is_refused_and_nothing_is_overwritten(damage, text, uninterrupte
 def test_a_failed_write_leaves_the_old_file(tmp_path):
     path = tmp_path / "last.ckpt"
     save_checkpoint(path, {"step": 1})
-    with pytest.raises(Exception, match="pickle|local"):
+    with pytest.raises(Exception, match=r"pickle|local"):
         save_checkpoint(path, {"step": lambda: 2})
     assert torch.load(path, weights_only=True)["step"] == 1

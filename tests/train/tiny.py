@@ -2,12 +2,10 @@
 
 import contextlib
 import io
-import os
 import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
-from unittest import mock
 
 import yaml
 
@@ -24,7 +22,7 @@ TINY = {
     "schedule": {"warmup_epochs": 1},
     "train": {"epochs": 4, "batch": 32},
     "save": {"every_steps": 3},
-    "log": {"every_steps": 2, "tensorboard": False},
+    "log": {"every_steps": 2, "logger": "none"},
 }
 STEPS = 28  # 4 epochs of 7 batches, the last one smaller
 
@@ -35,14 +33,10 @@ def write_recipe(folder: Path, **changes) -> Path:
     return path
 
 
-def rince(*arguments, check=True, environment=None):
+def rince(*arguments, check=True):
     """The command line, in this process: seconds cheaper than a new one, which would import torch again."""
     out, err, code = io.StringIO(), io.StringIO(), 0
-    with (
-        contextlib.redirect_stdout(out),
-        contextlib.redirect_stderr(err),
-        mock.patch.dict(os.environ, environment or {}),
-    ):
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         try:
             main(lambda: app([str(argument) for argument in arguments]))
         except SystemExit as error:

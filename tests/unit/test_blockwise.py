@@ -161,3 +161,20 @@ print([str(w.message) for w in caught if "compile=True" in str(w.message)])
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("compile=True needs a compiler") == 1
+
+
+def test_parts_of_a_batch_add_up_with_its_divisor():
+    """What several processes, or several parts of an accumulated batch, need: the sum over parts is the whole."""
+    torch.manual_seed(3)
+    queries, candidates = embeddings(7, 20)
+    ranks = torch.randint(-1, 4, (7, 20))
+    loss = RankedInfoNCE.out_in((0.1, 0.2, 0.4), over_positives="pooled")
+    divisor = loss.count(ranks[:3]) + loss.count(ranks[3:])
+    assert torch.equal(divisor, loss.count(ranks))
+    whole = loss(queries @ candidates.T, ranks).total
+    for of in (
+        lambda rows: loss(queries[rows] @ candidates.T, ranks[rows], divisor),
+        lambda rows: loss.from_embeddings(queries[rows], candidates, ranks[rows], divisor=divisor),
+    ):
+        parts = of(slice(0, 3)).total + of(slice(3, 7)).total
+        torch.testing.assert_close(parts, whole)

@@ -1,4 +1,4 @@
-"""The order of samples: a function of seed and epoch, so that any step of a run can be found without the ones before."""
+"""The order of samples: a function of seed and epoch, so that any step can be found without the ones before."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Order:
     def __post_init__(self) -> None:
         if self.steps_per_epoch == 0:
             raise DataError(
-                f"{self.number} samples make no batch of {self.batch}; use a smaller train.batch, or train.keep_last_batch"
+                f"{self.number} samples make no batch of {self.batch}; use a smaller train.batch, or keep_last_batch"
             )
 
     @property

@@ -27,8 +27,8 @@ class Encoder(nn.Module):
 
     Example:
         >>> encoder = Encoder(resnet(10, width=8), mlp_head(64, 64, 16))
-        >>> encoder(torch.rand(2, 3, 32, 32)).norm(dim=1)
-        tensor([1.0000, 1.0000], grad_fn=<LinalgVectorNormBackward0>)
+        >>> encoder(torch.rand(2, 3, 32, 32)).shape
+        torch.Size([2, 16])
         >>> encoder.features(torch.rand(2, 3, 32, 32)).shape
         torch.Size([2, 64])
     """

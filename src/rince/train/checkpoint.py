@@ -14,7 +14,7 @@ FORMAT = "rince checkpoint 1"
 
 
 def save_checkpoint(path: Path, state: dict[str, Any]) -> None:
-    """Writes beside the target, flushes to disk, then renames: a reader sees the old file or the new one, both whole."""
+    """Writes beside the target, flushes to disk, then renames: a reader sees the old file or the new, both whole."""
     temporary = path.with_name(path.name + ".writing")
     with temporary.open("wb") as file:
         torch.save({"format": FORMAT, **state}, file)

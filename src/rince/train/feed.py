@@ -1,13 +1,13 @@
 """Samples and views of a step: ids in, query view and key view out, on the device.
 
 Small images lie in memory and are never touched by Python again. Large ones are decoded by worker processes a few steps
-ahead; each view's crop is taken while decoding, with the numbers the views would have drawn, and the rest of the view is
-applied to the whole batch.
+ahead; each view's crop is taken while decoding, with the numbers the view would have drawn, and the rest of the view
+is applied to the whole batch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import torch
@@ -19,6 +19,7 @@ from rince.data.folders import LargeImages
 from rince.data.images import ImageSet
 from rince.data.order import Order
 from rince.data.views import Views
+from rince.errors import DataError
 
 VIEWS = QUERY_VIEW, KEY_VIEW = 0, 1
 
@@ -112,7 +113,7 @@ class Feed:
             num_workers=self.workers,
             prefetch_factor=2 if self.workers else None,
         )
-        for (step, epoch, ids), crops in zip(asked, loader, strict=True):
+        for (step, epoch, ids), crops in zip(asked, _plain_errors(loader), strict=True):
             made = []
             for view in VIEWS:
                 pixels = crops[:, view].to(self.device)
@@ -122,6 +123,14 @@ class Feed:
                 ).to(self.device)
                 made.append(self.views.apply(pixels, drawn._replace(boxes=whole)))
             yield step, ids, made
+
+
+def _plain_errors(loader: Iterable[Tensor]) -> Iterator[Tensor]:
+    """What the loader gives; errors of ours without the traceback that a worker wraps them in."""
+    try:
+        yield from loader
+    except DataError as error:
+        raise DataError(str(error).rpartition("DataError: ")[2].strip()) from None
 
 
 class _Crops(Dataset[Tensor]):

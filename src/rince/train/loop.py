@@ -15,17 +15,17 @@ from torch import Tensor, nn
 
 from rince.bank import MemoryBank
 from rince.config import Recipe
-from rince.errors import DataError
 from rince.data.order import permutation
+from rince.errors import DataError
 from rince.loss import LossOutput, RankedInfoNCE
-from rince.moco import contrast
+from rince.moco import contrast, contrast_ranks
 from rince.momentum import MomentumTwin
-from rince.ranks import RankSource, view_ranks
+from rince.ranks import RankSource
 from rince.train.checkpoint import load_checkpoint, save_checkpoint
 from rince.train.feed import Feed, Step
 from rince.train.progress import Progress
-from rince.train.record import CHECKPOINT, METRICS, Metrics, check_data
-from rince.train.runtime import Runtime
+from rince.train.record import CHECKPOINT, METRICS, Metrics, check_data, create_run
+from rince.train.runtime import Runtime, check_logger, is_first_process, make_logger
 from rince.train.schedules import learning_rates
 from rince.train.setup import build_parts, build_seeded_encoder
 from rince.train.watch import Watch, similarity_summary
@@ -48,6 +48,9 @@ class State:
 def train(recipe: Recipe, folder: Path, runtime: Runtime, *, resume: bool) -> bool:
     """Runs a recipe in its folder, from the start or from its last checkpoint. False if it was interrupted."""
     parts = build_parts(recipe)
+    check_logger(recipe.log.logger)
+    if is_first_process() and not resume:
+        create_run(folder, recipe)  # only now that nothing more can be wrong with the recipe and its data
     runtime.launch()
     if runtime.is_main:
         check_data(folder, {"source": recipe.data.source, "train": parts.images.fingerprint})
@@ -68,7 +71,8 @@ def train(recipe: Recipe, folder: Path, runtime: Runtime, *, resume: bool) -> bo
         workers=recipe.data.workers,
     )
     metrics = Metrics(folder / METRICS, position, enabled=runtime.is_main)
-    progress = Progress(recipe, folder, parts.order.steps_per_epoch, stop, enabled=runtime.is_main)
+    logger = make_logger(recipe.log.logger, folder) if runtime.is_main else None
+    progress = Progress(recipe, logger, parts.order.steps_per_epoch, stop, enabled=runtime.is_main)
     watch, saved_at = Watch(recipe), time.monotonic()
     with _interruptions() as interrupted, metrics, progress:
         for step in feed.steps(state.step, stop):
@@ -105,7 +109,7 @@ def _one_step(
 ) -> tuple[LossOutput, dict[str, Any] | None]:
     """One step of the paper: contrast with the bank as it is, push the keys, move the twin, update the weights."""
     logged = step.step % recipe.log.every_steps == 0
-    counted = loss.count(_ranks_of_batch(step, rank_source, state.bank))
+    counted = loss.count(contrast_ranks(step.labels, state.bank, rank_source))
     # DDP averages gradients over processes; with this divisor the average is the gradient of the whole batch's loss.
     divisor = runtime.total(counted.double()) / runtime.processes
     twin = _ShuffledTwin(state.twin, runtime, step) if recipe.train.batch_norm == "shuffled" else state.twin
@@ -117,11 +121,11 @@ def _one_step(
             with runtime.autocast():
                 now = contrast(state.encoder, twin, state.bank, rank_source, *views, step.labels[part])
             try:
-                output = loss(now.similarities, now.ranks, divisor.to(now.similarities.dtype))
+                output = loss.from_embeddings(now.queries, now.candidates, now.ranks, divisor=divisor.float())
             except DataError as error:
                 raise DataError(
-                    f"step {step.step}: {error}. The last checkpoint, if there was one, is kept in {folder}; try a lower "
-                    "optimizer.lr, or a longer schedule.warmup_epochs"
+                    f"step {step.step}: {error}. The last checkpoint, if there was one, is kept in {folder}; try a "
+                    "lower optimizer.lr, or a longer schedule.warmup_epochs"
                 ) from None
             runtime.backward(output.total)
         outputs.append(output)
@@ -133,11 +137,6 @@ def _one_step(
     state.optimizer.step()
     state.optimizer.zero_grad()
     return _combine(outputs, runtime), summary
-
-
-def _ranks_of_batch(step: Step, rank_source: RankSource, bank: MemoryBank) -> Tensor:
-    own = view_ranks(1, queries=len(step.labels)).to(step.labels.device)
-    return torch.cat([own, rank_source(step.labels, bank.labels)], dim=1)
 
 
 class _ShuffledTwin:
@@ -241,7 +240,7 @@ def _interruptions() -> Iterator[list[int]]:
     seen: list[int] = []
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
 
-    def note(number: int, frame: Any) -> None:
+    def note(number: int, _frame: Any) -> None:
         if seen:
             raise KeyboardInterrupt
         seen.append(number)

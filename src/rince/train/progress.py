@@ -1,13 +1,12 @@
-"""What a person sees: a progress bar on a terminal, a line per epoch elsewhere; and TensorBoard."""
+"""What a person sees: a progress bar on a terminal, a line per epoch elsewhere; and what a logger gets."""
 
 from __future__ import annotations
 
 import math
 import sys
 import time
-from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
@@ -16,18 +15,30 @@ from rich.progress import Progress as Bar
 from rince.config import Recipe
 
 
+class Logger(Protocol):
+    """What the loggers of Fabric, and the one for W&B, have in common."""
+
+    def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
+        """Takes the numbers of a step."""
+
+    def finalize(self, status: str) -> None:
+        """Is told that the run is over."""
+
+
 class Progress:
     """Shows a run as it goes.
 
     Args:
         recipe: of the run.
-        folder: of the run, for TensorBoard's files.
+        logger: gets what is logged, too.
         steps_per_epoch: how many steps make an epoch.
         stop: the step after the last.
         enabled: false for all processes but the first.
     """
 
-    def __init__(self, recipe: Recipe, folder: Path, steps_per_epoch: int, stop: int, *, enabled: bool) -> None:
+    def __init__(
+        self, recipe: Recipe, logger: Logger | None, steps_per_epoch: int, stop: int, *, enabled: bool
+    ) -> None:
         self.enabled, self.steps_per_epoch, self.stop = enabled, steps_per_epoch, stop
         self.console = Console(stderr=True)
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
@@ -36,7 +47,7 @@ class Progress:
         )
         self._task = self._bar.add_task(recipe.name, total=stop, values="")
         self._started, self._first, self._shown = time.monotonic(), None, {}  # type: ignore[var-annotated]
-        self._writer = _tensorboard(folder) if enabled and recipe.log.tensorboard else None
+        self._logger = logger
 
     @property
     def _on_terminal(self) -> bool:
@@ -50,8 +61,8 @@ class Progress:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._bar.stop()
-        if self._writer:
-            self._writer.close()
+        if self._logger:
+            self._logger.finalize("success" if error is None else "failed")
 
     def advance(self, line: dict[str, Any]) -> None:
         """Takes in what is known of a step."""
@@ -67,10 +78,9 @@ class Progress:
         elif done % self.steps_per_epoch == 0 or done == self.stop:
             left = (self.stop - done) / rate
             print(f"step {done}/{self.stop}  {self._text(rate)}  {left:.0f} s left", file=sys.stderr, flush=True)
-        if self._writer and "similarity/1" in line:
-            for name, value in line.items():
-                if name not in ("step", "epoch"):
-                    self._writer.add_scalar(name, value, line["step"])
+        if self._logger and "similarity/1" in line:
+            numbers = {name: float(value) for name, value in line.items() if name not in ("step", "epoch")}
+            self._logger.log_metrics(numbers, line["step"])
 
     def warn(self, text: str) -> None:
         """A warning, above the bar."""
@@ -86,9 +96,3 @@ class Progress:
         similarities = [f"{shown[name]:+.2f}" for name in shown if name.startswith("similarity/")]
         violated = [f"{100 * shown[name]:.0f}%" for name in shown if name.startswith("violated/")]
         return "  ".join([*parts, "similarity " + " ".join(similarities), "violated " + " ".join(violated)])
-
-
-def _tensorboard(folder: Path) -> Any:
-    from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415 - half a second, and only where it is wanted
-
-    return SummaryWriter(str(folder / "tensorboard"))

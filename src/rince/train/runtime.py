@@ -1,18 +1,22 @@
 """What a run runs on: devices, precision, processes. The only file that imports Lightning Fabric.
 
-One process or many, the loop is the same: a batch is split over the processes in order, keys are gathered in that order,
-and the bank, which every process holds whole, stays identical on all of them.
+One process or many, the loop is the same: a batch is split over the processes in order, keys are gathered in that
+order, and the bank, which every process holds whole, stays identical on all of them.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
 from lightning_fabric import Fabric, is_wrapped
+from lightning_fabric.loggers.csv_logs import CSVLogger
+from lightning_fabric.loggers.tensorboard import TensorBoardLogger
 from lightning_fabric.strategies.ddp import DDPStrategy
 from torch import Tensor, nn
 
@@ -105,7 +109,7 @@ class Runtime:
             yield
 
     def gather(self, tensor: Tensor, sizes: list[int]) -> Tensor:
-        """Parts of all processes, in their order, as one tensor. `sizes`: rows of every part; they may differ by one."""
+        """Parts of all processes, in their order, as one tensor. `sizes`: rows of every part; they may differ."""
         if self.processes == 1:
             return tensor
         widest = max(sizes)
@@ -134,3 +138,35 @@ class Runtime:
     def barrier(self) -> None:
         """Waits for all processes."""
         self.fabric.barrier()
+
+
+def check_logger(kind: str) -> None:
+    """Refuses a logger that is not installed."""
+    if kind == "wandb" and importlib.util.find_spec("wandb") is None:
+        raise ConfigError("log.logger=wandb needs the package wandb: pip install wandb")
+
+
+def make_logger(kind: Literal["none", "tensorboard", "csv", "wandb"], folder: Path) -> Any:
+    """A logger that writes into the run folder, or None."""
+    if kind == "tensorboard":
+        return TensorBoardLogger(folder, name="tensorboard", version="")
+    if kind == "csv":
+        return CSVLogger(folder, name="csv", version="")
+    if kind == "wandb":
+        return _Wandb(folder)
+    return None
+
+
+class _Wandb:
+    """Weights & Biases, which has no logger in Fabric."""
+
+    def __init__(self, folder: Path) -> None:
+        import wandb  # type: ignore[import-not-found] # noqa: PLC0415 - not a dependency of ours
+
+        self._run = wandb.init(project="rince", name=folder.name, dir=str(folder))
+
+    def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
+        self._run.log(metrics, step=step)
+
+    def finalize(self, status: str) -> None:
+        self._run.finish(exit_code=0 if status == "success" else 1)

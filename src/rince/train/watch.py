@@ -58,7 +58,7 @@ class Watch:
         if line.get("similarity/negative", -1.0) > COLLAPSED and line["epoch"] >= 1 and "collapse" not in self._said:
             self._said.add("collapse")
             warnings.append(
-                f"negatives are at a mean similarity of {line['similarity/negative']:.2f}: the embedding has collapsed; "
-                "try a lower optimizer.lr, a lower temperature, or a larger bank"
+                f"negatives are at a mean similarity of {line['similarity/negative']:.2f}: the embedding has "
+                "collapsed; try a lower optimizer.lr, a lower temperature, or a larger bank"
             )
         return warnings

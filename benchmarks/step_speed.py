@@ -1,0 +1,149 @@
+"""What a training step costs around its encoders, as a share of the encoders' own time, in one run.
+
+    python benchmarks/step_speed.py        (leave the machine alone while it runs)
+
+The encoders are the query's forward and backward and the key's forward, on a batch of 256 images of 32 × 32. Every
+other part of the step is timed by itself on the same batch, in turn, and told as a share of that; medians over rounds.
+Also: how much faster channels-last and torch.compile make the narrow encoders. Writes `step_speed.csv` beside this.
+"""
+
+import csv
+import platform
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+
+from rince.bank import MemoryBank
+from rince.config import Recipe, load_recipe
+from rince.data.views import Views
+from rince.moco import contrast_ranks
+from rince.momentum import MomentumTwin
+from rince.ranks import TableRanks
+from rince.train.setup import build_loss, build_seeded_encoder
+from rince.train.watch import similarity_summary
+
+CSV = Path(__file__).with_suffix(".csv")
+BATCH = 256
+REDUCED = ["scale=reduced"]
+FULL_WIDTH = ["scale=reduced", "model.depth=18", "model.width=64", "model.stem=small"]
+
+
+def parts_of_a_step(recipe: Recipe) -> dict[str, Callable[[], object]]:
+    """Every part of a step as a function without arguments, the encoders first."""
+    torch.manual_seed(0)
+    encoder = build_seeded_encoder(recipe, channels=3).to(memory_format=torch.channels_last)
+    twin, loss = MomentumTwin(encoder), build_loss(recipe)
+    bank = MemoryBank(recipe.bank.size, recipe.model.dim, start="random")
+    labels = torch.randint(0, 100, (BATCH,))
+    for _ in range(recipe.bank.size // BATCH):
+        bank.push(F.normalize(torch.randn(BATCH, recipe.model.dim), dim=1), torch.randint(0, 100, (BATCH,)))
+    images = torch.randint(0, 256, (20_000, 3, 32, 32), dtype=torch.uint8)
+    ids = torch.randperm(len(images))[:BATCH]
+    make = Views(**dict(recipe.views))
+    source = TableRanks.from_superclasses(torch.arange(100) // 5)
+    optimizer = torch.optim.SGD(encoder.parameters(), lr=0.1, momentum=0.9, weight_decay=1e-4)
+    views = [make(images[ids], seed=0, epoch=0, view=view, sample_ids=ids) for view in (0, 1)]
+    direction = torch.randn(BATCH, recipe.model.dim)
+    queries = encoder(views[0]).detach().requires_grad_()
+    keys = twin(views[1])
+    ranks = contrast_ranks(labels, bank, source)
+
+    def encoders() -> None:
+        twin(views[1])
+        (encoder(views[0]) * direction).sum().backward()
+
+    def candidates() -> torch.Tensor:
+        return torch.cat([keys, bank.keys])
+
+    def similarities_and_loss() -> None:
+        queries.grad = None
+        loss.from_embeddings(queries, candidates(), ranks, divisor=loss.count(ranks)).total.backward()
+
+    def views_and_data() -> None:
+        for view in (0, 1):
+            make(images[ids], seed=0, epoch=0, view=view, sample_ids=ids)
+
+    def update() -> None:
+        optimizer.step()
+
+    return {
+        "encoders": encoders,
+        "views and data": views_and_data,
+        "ranks": lambda: contrast_ranks(labels, bank, source),
+        "similarities and loss": similarities_and_loss,
+        "bank": lambda: bank.push(keys, labels),
+        "twin": lambda: twin.update(encoder),
+        "optimizer": update,
+        "logging (every 10th step)": lambda: similarity_summary(
+            queries.detach() @ candidates().T, ranks, len(loss.terms)
+        ),
+    }
+
+
+def medians(contenders: dict[str, Callable[[], object]], rounds: int) -> dict[str, float]:
+    for run in contenders.values():
+        run()
+    times: dict[str, list[float]] = {name: [] for name in contenders}
+    for _ in range(rounds):
+        for name, run in contenders.items():
+            start = time.perf_counter()
+            run()
+            times[name].append(time.perf_counter() - start)
+    return {name: statistics.median(values) for name, values in times.items()}
+
+
+def shares(name: str, overrides: list[str], rounds: int) -> list[tuple[str, str, float]]:
+    """Time of every part as a share of the encoders', and of all of them together."""
+    measured = medians(parts_of_a_step(load_recipe("cifar100/rince-in", overrides)), rounds)
+    measured["logging (every 10th step)"] /= 10
+    encoders = measured.pop("encoders")
+    rows = [(name, part, value / encoders) for part, value in measured.items()]
+    return [*rows, (name, "all around the encoders", sum(measured.values()) / encoders)]
+
+
+def encoder_speed(rounds: int) -> list[tuple[str, str, float]]:
+    """Speed of the narrow encoder against eager and contiguous."""
+    torch.manual_seed(0)
+    recipe = load_recipe("cifar100/rince-in", REDUCED)
+    images = torch.randn(BATCH, 3, 32, 32)
+    contenders: dict[str, Callable[[], object]] = {}
+    for name, channels_last, compiled in (
+        ("eager contiguous", False, False),
+        ("eager channels-last", True, False),
+        ("compiled channels-last", True, True),
+    ):
+        encoder = build_seeded_encoder(recipe, channels=3)
+        if channels_last:
+            encoder.to(memory_format=torch.channels_last)
+        if compiled:
+            encoder.compile()
+
+        def run(encoder: torch.nn.Module = encoder) -> None:
+            encoder(images).square().sum().backward()
+
+        run()
+        contenders[name] = run
+    measured = medians(contenders, rounds)
+    return [("narrow encoder", name, measured["eager contiguous"] / value) for name, value in measured.items()]
+
+
+def main() -> None:
+    rows = [
+        *[(*row, "of the encoders' time") for row in shares("reduced recipe", REDUCED, rounds=15)],
+        *[(*row, "of the encoders' time") for row in shares("ResNet-18", FULL_WIDTH, rounds=3)],
+        *[(*row, "× the speed of eager contiguous") for row in encoder_speed(rounds=15)],
+    ]
+    with CSV.open("w", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(["encoder", "part", "value", "unit", "torch", "python"])
+        for encoder, part, value, unit in rows:
+            writer.writerow([encoder, part, f"{value:.4f}", unit, torch.__version__, platform.python_version()])
+            print(f"{encoder:16} {part:28} {value:8.3f} {unit}")
+
+
+if __name__ == "__main__":
+    main()

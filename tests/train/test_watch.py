@@ -1,0 +1,58 @@
+"""What is told of a step, against naive counting; and what is worth a warning."""
+
+import pytest
+import torch
+
+from rince.config import load_recipe
+from rince.train.watch import Watch, similarity_summary
+
+
+def naive_violated(similarities, ranks, closer, further):
+    wrong = pairs = 0
+    for row, row_ranks in zip(similarities.tolist(), ranks.tolist(), strict=True):
+        for a, rank_a in zip(row, row_ranks, strict=True):
+            for b, rank_b in zip(row, row_ranks, strict=True):
+                if (rank_a, rank_b) == (closer, further):
+                    pairs += 1
+                    wrong += a < b
+    return wrong / pairs
+
+
+def test_summary_equals_naive_counting():
+    torch.manual_seed(0)
+    similarities, ranks = torch.rand(5, 30), torch.randint(-1, 4, (5, 30), dtype=torch.int8)
+    summary = similarity_summary(similarities, ranks, terms=3)
+    assert set(summary) == {f"similarity/{r}" for r in (1, 2, 3, "negative")} | {f"violated/{r}" for r in (1, 2, 3)}
+    for rank, name in ((1, "1"), (2, "2"), (3, "3"), (0, "negative")):
+        chosen = [
+            s for s, r in zip(similarities.flatten().tolist(), ranks.flatten().tolist(), strict=True) if r == rank
+        ]
+        assert summary[f"similarity/{name}"] == pytest.approx(sum(chosen) / len(chosen))
+    for closer, further in ((1, 2), (2, 3), (3, 0)):
+        assert summary[f"violated/{closer}"] == naive_violated(similarities, ranks, closer, further)
+
+
+def test_empty_ranks_are_left_out_of_the_summary():
+    summary = similarity_summary(torch.rand(2, 3), torch.tensor([[1, 0, -1], [1, 0, 0]]), terms=2)
+    assert set(summary) == {"similarity/1", "similarity/negative"}
+
+
+def line(epoch, used, negative=0.1):
+    return {"epoch": epoch, "similarity/negative": negative} | {f"queries/{i}": n for i, n in enumerate(used, start=1)}
+
+
+def test_a_rank_that_is_always_empty_is_told_once():
+    watch = Watch(load_recipe("demo/rince-in"))
+    assert watch.look(line(0, [5, 0, 0])) == []
+    assert watch.look(line(0, [5, 0, 3])) == []
+    (warning,) = watch.look(line(1, [5, 0, 3]))
+    assert "rank 2 was empty in every batch" in warning
+    assert watch.look(line(1, [5, 0, 3])) == []
+
+
+def test_collapse_is_told_once_and_not_at_the_very_start():
+    watch = Watch(load_recipe("demo/scl-in"))
+    assert watch.look(line(0, [5], negative=0.99)) == []
+    (warning,) = watch.look(line(1, [5], negative=0.99))
+    assert "the embedding has collapsed; try a lower optimizer.lr" in warning
+    assert watch.look(line(2, [5], negative=0.99)) == []
