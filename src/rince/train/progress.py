@@ -11,6 +11,7 @@ from typing import Any, Protocol, Self
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
+from rich.table import Column
 
 from rince.config import Recipe
 
@@ -41,10 +42,15 @@ class Progress:
     ) -> None:
         self.enabled, self.steps_per_epoch, self.stop = enabled, steps_per_epoch, stop
         self.console = Console(stderr=True)
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-        self._bar = Bar(
-            *columns, TextColumn("{task.fields[values]}"), console=self.console, disable=not self._on_terminal
+        # The numbers may be cut short on a narrow terminal; how far the run is and what is left may not.
+        columns = (
+            TextColumn("{task.description}", table_column=Column(no_wrap=True, min_width=len(recipe.name))),
+            BarColumn(bar_width=10),
+            MofNCompleteColumn(table_column=Column(no_wrap=True, min_width=2 * len(str(stop)) + 1)),
+            TimeRemainingColumn(table_column=Column(no_wrap=True, min_width=8)),
+            TextColumn("{task.fields[values]}", table_column=Column(no_wrap=True, overflow="ellipsis", ratio=1)),
         )
+        self._bar = Bar(*columns, console=self.console, disable=not self._on_terminal, expand=True)
         self._task = self._bar.add_task(recipe.name, total=stop, values="")
         self._started, self._first, self._shown = time.monotonic(), None, {}  # type: ignore[var-annotated]
         self._logger = logger
