@@ -9,12 +9,9 @@ round, so that a slow moment of the machine touches both sides. Writes `loss_spe
 
 import csv
 import platform
-import statistics
 import subprocess
 import sys
-import time
 import warnings
-from collections.abc import Callable
 from pathlib import Path
 
 import pytorch_metric_learning
@@ -23,13 +20,12 @@ import torch.nn.functional as F
 from pytorch_metric_learning.losses import SupConLoss
 
 import rince
+from measure import Contender, processor, ratios
 
 CSV = Path(__file__).with_suffix(".csv")
 DIM, CLASSES, PER_SUPERCLASS = 128, 100, 5
 TEMPERATURES = (0.1, 0.225)
 ROUNDS = 21
-
-Contender = Callable[[], object]
 
 
 class Problem:
@@ -73,22 +69,6 @@ class Problem:
         return lambda: self.backward(loss.from_embeddings(self.queries, self.candidates, ranks, **options).total)
 
 
-def compare(contenders: dict[str, Contender], rounds: int = ROUNDS) -> dict[str, float]:
-    """Median ratio to the first contender."""
-    for run in contenders.values():
-        for _ in range(3):
-            run()
-    times: dict[str, list[float]] = {name: [] for name in contenders}
-    for _ in range(rounds):
-        for name, run in contenders.items():
-            run()  # the one before has left its own data in the caches
-            start = time.perf_counter()
-            run()
-            times[name].append(time.perf_counter() - start)
-    yardstick = next(iter(times.values()))
-    return {name: statistics.median(t / y for t, y in zip(ts, yardstick, strict=True)) for name, ts in times.items()}
-
-
 def speed(queries: int, candidates: int) -> dict[str, float]:
     problem = Problem(queries, candidates)
     contenders: dict[str, Contender] = {"InfoNCE (yardstick)": problem.info_nce}
@@ -98,7 +78,7 @@ def speed(queries: int, candidates: int) -> dict[str, float]:
     contenders["RINCE-in dense"] = problem.dense("in_")
     contenders["pytorch-metric-learning SupConLoss"] = problem.supcon()
     contenders["rank matrix from labels"] = lambda: problem.source(problem.query_labels, problem.candidate_labels)
-    return compare(contenders)
+    return ratios(contenders, ROUNDS)
 
 
 def ranks(queries: int, candidates: int) -> dict[str, float]:
@@ -106,7 +86,7 @@ def ranks(queries: int, candidates: int) -> dict[str, float]:
     results = {}
     for suffix, options in (("", {}), (", compiled", {"compile": True})):
         two = {f"2 ranks{suffix}": problem.many_ranks(2, **options)}
-        results.update(compare(two | {f"5 ranks{suffix}": problem.many_ranks(5, **options)}))
+        results.update(ratios(two | {f"5 ranks{suffix}": problem.many_ranks(5, **options)}, ROUNDS))
     return results
 
 
@@ -139,19 +119,13 @@ def main() -> None:
     rows += [("512 × 4096", name, ratio, "× 2 ranks") for name, ratio in ranks(512, 4096).items()]
     done = subprocess.run([sys.executable, __file__, "--memory"], capture_output=True, text=True, check=True)
     rows.append(("2048 × 65536", "RINCE-in from embeddings, peak memory above inputs", float(done.stdout), "MB"))
-    versions = (torch.__version__, pytorch_metric_learning.__version__, platform.python_version(), _processor())
+    versions = (torch.__version__, pytorch_metric_learning.__version__, platform.python_version(), processor())
     with CSV.open("w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(["queries × candidates", "what", "value", "unit", "torch", "pml", "python", "processor"])
         writer.writerows([size, name, f"{value:.2f}", unit, *versions] for size, name, value, unit in rows)
     for size, name, value, unit in rows:
         print(f"{size:14} {name:52} {value:8.2f} {unit}")
-
-
-def _processor() -> str:
-    lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return f"{len(names)} × {names[0]}" if names else platform.processor()
 
 
 if __name__ == "__main__":

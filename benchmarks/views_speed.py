@@ -11,9 +11,7 @@ them wait for each other, and the ratio would be that of the waiting. Writes `vi
 
 import csv
 import platform
-import statistics
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import kornia
@@ -21,13 +19,12 @@ import kornia.augmentation as K
 import torch
 from torch import nn
 
+from measure import Contender, processor, ratios
 from rince.data.views import Views
 
 CSV = Path(__file__).with_suffix(".csv")
 IMAGES, SIZE, ROUNDS = 512, 32, 15
 MEAN, STD = (0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761)
-
-Contender = Callable[[], object]
 
 
 class Problem:
@@ -59,34 +56,21 @@ class Problem:
         return lambda: views(self.images.float() / 255)
 
 
-def compare(contenders: dict[str, Contender], rounds: int = ROUNDS) -> dict[str, float]:
-    """Median ratio to the first contender."""
-    for run in contenders.values():
-        run()
-    times: dict[str, list[float]] = {name: [] for name in contenders}
-    for _ in range(rounds):
-        for name, run in contenders.items():
-            run()  # the one before has left its own data in the caches
-            start = time.process_time()
-            run()
-            times[name].append(time.process_time() - start)
-    yardstick = next(iter(times.values()))
-    return {name: statistics.median(t / y for t, y in zip(ts, yardstick, strict=True)) for name, ts in times.items()}
-
-
 @torch.no_grad()
 def main() -> None:
     torch.set_num_threads(1)
     problem = Problem()
-    results = compare(
+    results = ratios(
         {
             "crop, flip, jitter, grayscale: ours (yardstick)": problem.ours(),
             "crop, flip, jitter, grayscale: kornia": problem.kornias(jitter=True),
             "crop, flip: ours": problem.ours(jitter=None, grayscale=0.0),
             "crop, flip: kornia": problem.kornias(jitter=False),
-        }
+        },
+        ROUNDS,
+        time.process_time,
     )
-    versions = (torch.__version__, kornia.__version__, platform.python_version(), _processor())
+    versions = (torch.__version__, kornia.__version__, platform.python_version(), processor())
     size = f"{IMAGES} × {SIZE} × {SIZE}"
     with CSV.open("w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
@@ -94,12 +78,6 @@ def main() -> None:
         writer.writerows([size, name, f"{ratio:.2f}", "× ours", *versions] for name, ratio in results.items())
     for name, ratio in results.items():
         print(f"{size:14} {name:52} {ratio:8.2f} × ours")
-
-
-def _processor() -> str:
-    lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return f"{len(names)} × {names[0]}" if names else platform.processor()
 
 
 if __name__ == "__main__":
