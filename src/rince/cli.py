@@ -5,9 +5,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -25,6 +26,14 @@ RecipeArgument = Annotated[str, typer.Argument(help="A recipe's name, table/row 
 Overrides = Annotated[
     list[str] | None,
     typer.Argument(help="Changes, such as train.epochs=5 data.source=DIR scale=reduced.", show_default=False),
+]
+
+
+Runs = Annotated[list[Path], typer.Argument(help="Folders of trained runs.", show_default=False)]
+RunArgument = Annotated[Path, typer.Argument(help="Folder of a trained run.", show_default=False)]
+WhichOption = Annotated[
+    Literal["features", "embeddings"],
+    typer.Option(help="features: before the head, what `evaluate` judges; embeddings: after it, of unit length."),
 ]
 
 
@@ -137,6 +146,154 @@ def _run(folder: Path, recipe: object, devices: int, accelerator: str) -> None:
         if runtime.is_main:
             typer.echo(f"interrupted and saved; go on with: rince train --resume {folder}", err=True)
         raise typer.Exit(INTERRUPTED)
+
+
+@app.command()
+def evaluate(
+    runs: Annotated[list[Path] | None, typer.Argument(help="Folders of trained runs.", show_default=False)] = None,
+    outliers: Annotated[
+        list[str] | None,
+        typer.Option(help="Images of no class of the run: a hub name, a folder or parquet. Repeat for several."),
+    ] = None,
+    probe: Annotated[
+        Literal["fast", "paper"],
+        typer.Option(help="fast: features once, converged; paper: 100 epochs with new crops, as long as training."),
+    ] = "fast",
+    unfinished: Annotated[bool, typer.Option("--unfinished", help="Also judge a run that has not ended.")] = False,
+    embeddings: Annotated[
+        tuple[Path, Path] | None,
+        typer.Option(help="Judge saved vectors instead: a training and a test file, .npz, .safetensors or .parquet."),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="With --embeddings: also write the numbers to this JSON file.")
+    ] = None,
+) -> None:
+    """Judge runs: probe, retrieval at every level, ranking, outliers, geometry.
+
+    Writes RUN/results.json. Features are kept in RUN/features and made again when the checkpoint changes.
+
+    rince evaluate runs/first
+    rince evaluate runs/scl runs/rince --outliers DIR/cifar10 --outliers DIR/tiny-imagenet
+    rince evaluate --embeddings train.npz test.npz
+    """
+    from rince.errors import ConfigError
+    from rince.evaluation.evaluate import evaluate as evaluate_run
+    from rince.evaluation.evaluate import evaluate_files
+    from rince.report.tables import metrics_text
+
+    if (embeddings is None) == (not runs):
+        raise ConfigError("name runs to evaluate, or two files of vectors with --embeddings TRAIN TEST")
+    if embeddings is not None:
+        if outliers or unfinished or probe != "fast":
+            raise ConfigError("--embeddings judges vectors as they are; --outliers, --probe, --unfinished need a run")
+        with _progress("embeddings") as tell:
+            verdict = evaluate_files(*embeddings, out=out, tell=tell)
+        typer.echo(metrics_text(verdict.metrics))
+        return
+    if out is not None:
+        raise ConfigError("--out goes with --embeddings; a run keeps its numbers in its own results.json")
+    for folder in runs or []:
+        with _progress(str(folder)) as tell:
+            verdict = evaluate_run(
+                folder,
+                outliers=outliers,
+                probe=probe,
+                unfinished=unfinished,
+                tell=tell,
+                say=lambda text: typer.echo(text, err=True),
+            )
+        typer.echo(f"{folder}\n{metrics_text(verdict.metrics)}\nwrote {folder / 'results.json'}")
+
+
+@app.command()
+def embed(
+    run: RunArgument,
+    path: Annotated[str, typer.Argument(help="An image, or a folder of images.", show_default=False)],
+    out: Annotated[Path, typer.Option(help="Parquet file to write: path, vector.", show_default=False)],
+    which: WhichOption = "features",
+) -> None:
+    """Write what a run makes of new images, a row (path, vector) for each."""
+    from rince.evaluation.embed import open_trained
+    from rince.evaluation.lookup import write_embeddings
+
+    trained = open_trained(run)
+    with _progress(path) as tell:
+        number = write_embeddings(trained, path, out, which=which, tell=lambda done, of: tell(which, done, of))
+    typer.echo(f"wrote {out}: {number:,} vectors")
+
+
+@app.command()
+def neighbours(
+    run: RunArgument,
+    query: Annotated[str, typer.Argument(help="An image, or a folder of images.", show_default=False)],
+    gallery: Annotated[str, typer.Argument(help="A folder of images to search.", show_default=False)],
+    k: Annotated[int, typer.Option("-k", min=1, help="How many neighbours to show.")] = 5,
+    which: WhichOption = "features",
+    picture: Annotated[Path | None, typer.Option(help="Also draw them into this PNG file.")] = None,
+) -> None:
+    """Show the images of a gallery that a run finds nearest to a query."""
+    from rince.evaluation.embed import open_trained
+    from rince.evaluation.lookup import draw_neighbours, find_neighbours
+
+    trained = open_trained(run)
+    with _progress(query) as tell:
+        found = find_neighbours(trained, query, gallery, k=k, which=which, tell=lambda done, of: tell(which, done, of))
+    for path, near in found.items():
+        typer.echo(path)
+        for neighbour in near:
+            typer.echo(f"  {neighbour.cosine:+.4f}  {neighbour.path}")
+    if picture is not None:
+        draw_neighbours(found, picture)
+        typer.echo(f"wrote {picture}")
+
+
+@app.command()
+def export(
+    run: RunArgument,
+    out: Annotated[Path, typer.Option(help="Folder to write to; must be new or empty.", show_default=False)],
+) -> None:
+    """Write a run's encoder for other programs: safetensors weights, an ONNX graph, and what its input looks like."""
+    from rince.evaluation.embed import open_trained
+    from rince.evaluation.export import export as export_run
+
+    for file in export_run(open_trained(run), out):
+        typer.echo(f"wrote {file}")
+
+
+@app.command()
+def report(
+    runs: Runs,
+    out: Annotated[Path, typer.Option(help="Folder to write to.", show_default=False)],
+) -> None:
+    """Compare evaluated runs on one page that works from disk, with every figure and table as files beside it."""
+    from rince.report.page import write_report
+
+    with _progress("report") as tell:
+        page = write_report(runs, out, tell=tell)
+    typer.echo(f"wrote {page}")
+
+
+@contextmanager
+def _progress(title: str) -> Iterator[Callable[[str, int, int], None]]:
+    """A bar on a terminal; elsewhere a line for every new stage."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    console = Console(stderr=True)
+    columns = (
+        TextColumn(title, markup=False),
+        TextColumn("{task.description}"),
+        BarColumn(20),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task("", total=None)
+
+        def tell(what: str, done: int, of: int) -> None:
+            bar.update(task, description=what, completed=done, total=of)
+
+        yield tell
 
 
 def main(run: Callable[[], object] = app) -> None:

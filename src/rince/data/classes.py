@@ -38,3 +38,21 @@ def class_paths(images: ImageSet | LargeImages, taxonomy: str) -> list[tuple[str
             f"tell where they belong; {others}"
         )
     return [(images.superclass_names[up], name) for name, up in zip(images.class_names, above, strict=True)]
+
+
+def class_levels(images: ImageSet | LargeImages, taxonomy: str) -> dict[str, list[str]]:
+    """The levels of the taxonomy from the fine end: name of the level → the group of every class, in label order.
+
+    Groups are named by their whole path, so that two of one name stay two. A class that stands less deep than others
+    is its own group until its top is reached.
+    """
+    paths = class_paths(images, taxonomy)
+    depth = max(map(len, paths))
+    named = () if taxonomy in ("none", "folders", "column") else load_taxonomy(taxonomy).levels
+    if not named:
+        named = (
+            ("class", "superclass")
+            if depth <= 2
+            else tuple(f"level{n}" if n > 1 else "class" for n in range(1, depth + 1))
+        )
+    return {name: ["/".join(path[: max(1, len(path) - up)]) for path in paths] for up, name in enumerate(named[:depth])}

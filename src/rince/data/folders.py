@@ -195,6 +195,22 @@ def read_folder(source: str, split: str) -> LargeImages:
     )
 
 
+def find_images(source: str) -> LargeImages:
+    """One image file, or all image files below a folder, sorted by path and without labels (all are 0)."""
+    root = Path(source)
+    if root.is_file():
+        files = [root]
+    elif root.is_dir():
+        files = sorted(p for p in root.rglob("*") if p.suffix.lower() in SUFFIXES and p.is_file())
+    else:
+        raise DataError(f"there is no file and no folder {source!r}; give an image or a folder of images")
+    if not files:
+        raise DataError(f"no file under {source!r} ends in {' '.join(sorted(SUFFIXES))}")
+    return LargeImages(
+        items=files, labels=torch.zeros(len(files), dtype=torch.int64), class_names=("image",), source=source
+    )
+
+
 def _scan(
     folder: Path, path: tuple[str, ...], source: str, ancestors: tuple[str, ...]
 ) -> Iterator[tuple[tuple[str, ...], Path]]:

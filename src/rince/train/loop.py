@@ -27,7 +27,7 @@ from rince.train.progress import Progress
 from rince.train.record import CHECKPOINT, METRICS, Metrics, check_data, create_run
 from rince.train.runtime import Runtime, check_logger, is_first_process, make_logger
 from rince.train.schedules import learning_rates
-from rince.train.setup import build_parts, build_seeded_encoder
+from rince.train.setup import build_parts, build_seeded_encoder, total_steps
 from rince.train.watch import Watch, similarity_summary
 
 STATE = {"encoder", "twin", "bank", "optimizer", "precision", "step", "metrics_position"}
@@ -58,7 +58,7 @@ def train(recipe: Recipe, folder: Path, runtime: Runtime, *, resume: bool) -> bo
     state = _start(recipe, parts.channels, runtime)
     position = _restore(state, folder / CHECKPOINT, runtime) if resume and (folder / CHECKPOINT).exists() else 0
     rates = learning_rates(recipe, parts.order.steps_per_epoch)
-    stop = min(len(rates), recipe.train.max_steps or len(rates))
+    stop = total_steps(recipe, len(parts.images))
     feed = Feed(
         parts.images,
         parts.labels,

@@ -7,7 +7,7 @@ import torch
 from rince.config import Recipe
 from rince.ranks import TableRanks
 from rince.train.schedules import learning_rates
-from rince.train.setup import Parts, build_parts, build_seeded_encoder
+from rince.train.setup import Parts, build_parts, build_seeded_encoder, total_steps
 
 
 def plan(recipe: Recipe) -> str:
@@ -16,7 +16,7 @@ def plan(recipe: Recipe) -> str:
     encoder = build_seeded_encoder(recipe, parts.channels)
     weights = sum(p.numel() for p in encoder.parameters())
     steps, epochs = parts.order.steps_per_epoch, recipe.train.epochs
-    total = min(steps * epochs, recipe.train.max_steps or steps * epochs)
+    total = total_steps(recipe, len(parts.images))
     lines = [
         f"recipe     {recipe.name}, scale {recipe.scale}, seed {recipe.seed}",
         f"data       {recipe.data.source}: {len(parts.images):,} training images, {len(parts.paths)} classes",

@@ -87,7 +87,7 @@ class Runtime:
     def wrap(self, module: nn.Module, optimizer: torch.optim.Optimizer) -> tuple[nn.Module, Any]:
         """The module and its optimizer, ready for precision and processes."""
         if self.batch_norm == "sync" and self.processes > 1:
-            module = nn.SyncBatchNorm.convert_sync_batchnorm(module)  # type: ignore[no-untyped-call]
+            module = nn.SyncBatchNorm.convert_sync_batchnorm(module)
         wrapped, wrapped_optimizer = self.fabric.setup(module, optimizer)
         return wrapped, wrapped_optimizer
 

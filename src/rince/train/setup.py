@@ -67,6 +67,12 @@ def build_parts(recipe: Recipe) -> Parts:
     )
 
 
+def total_steps(recipe: Recipe, samples: int) -> int:
+    """How many steps a run has that comes to its end."""
+    order = Order(samples, recipe.train.batch, recipe.seed, recipe.train.keep_last_batch)
+    return min(recipe.train.epochs * order.steps_per_epoch, recipe.train.max_steps or 2**62)
+
+
 def build_loss(recipe: Recipe) -> RankedInfoNCE:
     """The loss of a recipe."""
     return RankedInfoNCE(

@@ -1,0 +1,140 @@
+"""From a run and images to features and embeddings, kept beside the run until the checkpoint or the images change."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor
+
+from rince.config import Recipe
+from rince.data.folders import LargeImages
+from rince.data.images import ImageSet
+from rince.data.views import Views
+from rince.errors import DataError
+from rince.models.encoder import Encoder
+from rince.train.checkpoint import load_checkpoint
+from rince.train.record import CHECKPOINT, open_run
+from rince.train.setup import build_seeded_encoder
+
+FEATURES = "features"  # folder of a run
+BATCH = 256
+Tell = Callable[[int, int], None]
+"""Is called with (images done, of how many)."""
+
+
+class Embedded(NamedTuple):
+    """What an encoder makes of images."""
+
+    features: Tensor
+    """`(images, feature_dim)`, before the head, of any length."""
+    embeddings: Tensor
+    """`(images, dim)`, after the head, of unit length."""
+
+
+@dataclass(frozen=True)
+class TrainedRun:
+    """A run with its encoder, ready to be looked at."""
+
+    folder: Path
+    recipe: Recipe
+    encoder: Encoder
+    views: Views
+    step: int
+
+    @property
+    def channels(self) -> int:
+        """That the encoder takes."""
+        return len(self.recipe.views.mean)
+
+    @cached_property
+    def checkpoint(self) -> str:
+        """sha256 of the checkpoint file."""
+        digest = hashlib.sha256()
+        with (self.folder / CHECKPOINT).open("rb") as file:
+            while part := file.read(2**22):
+                digest.update(part)
+        return digest.hexdigest()
+
+
+def open_trained(folder: Path) -> TrainedRun:
+    """The run in a folder, with the weights of its last checkpoint: all of them, and no others."""
+    recipe = open_run(folder)
+    saved = load_checkpoint(folder / CHECKPOINT, {"encoder", "step"})
+    encoder = build_seeded_encoder(recipe, len(recipe.views.mean))
+    try:
+        encoder.load_state_dict(saved["encoder"], strict=True)
+    except RuntimeError as error:
+        first = " ".join(str(error).split("\n\t")[1:2]) or str(error)
+        raise DataError(
+            f"{folder / CHECKPOINT} holds another architecture than {folder}/recipe.yaml describes: {first.strip()} "
+            "Was one of the two replaced?"
+        ) from None
+    if recipe.model.channels_last:
+        encoder.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    return TrainedRun(folder, recipe, encoder.eval(), Views(**dict(recipe.views)), int(saved["step"]))
+
+
+def embed(run: TrainedRun, images: ImageSet | LargeImages, *, tell: Tell | None = None) -> Embedded:
+    """Features and embeddings of images under the test view: the shorter side resized, the centre cut out."""
+    features, embeddings = [], []
+    with torch.inference_mode():
+        for batch in _batches(run, images):
+            embedding, feature = run.encoder(batch, with_features=True)
+            features.append(feature.float())
+            embeddings.append(embedding)
+            if tell:
+                tell(sum(map(len, features)), len(images))
+    return Embedded(torch.cat(features).clone(), torch.cat(embeddings).clone())
+
+
+def embed_once(run: TrainedRun, images: ImageSet | LargeImages, name: str, *, tell: Tell | None = None) -> Embedded:
+    """The same, read from `features/NAME.safetensors` beside the run if made from this checkpoint and these images."""
+    path = run.folder / FEATURES / f"{name}.safetensors"
+    wanted = {"checkpoint": run.checkpoint, "images": images.fingerprint}
+    try:
+        with safe_open(path, framework="pt") as file:
+            if file.metadata() == wanted:
+                return Embedded(file.get_tensor("features"), file.get_tensor("embeddings"))
+    except (OSError, SafetensorError):
+        pass  # not there, or damaged: made again below
+    made = embed(run, images, tell=tell)
+    path.parent.mkdir(exist_ok=True)
+    temporary = path.with_name(path.name + ".writing")
+    temporary.write_bytes(save({"features": made.features, "embeddings": made.embeddings}, metadata=wanted))
+    os.replace(temporary, path)
+    return made
+
+
+def _batches(run: TrainedRun, images: ImageSet | LargeImages) -> Iterator[Tensor]:
+    if isinstance(images, ImageSet):
+        for batch in images.images.split(BATCH):
+            yield run.views.resize_and_normalise(with_channels(batch, run.channels))
+        return
+
+    def prepare(index: int) -> Tensor:
+        image = torch.from_numpy(images.pixels(index))
+        return run.views.resize_and_normalise(with_channels(image[None], run.channels))
+
+    with ThreadPoolExecutor(torch.get_num_threads()) as pool:  # Pillow decodes without holding up other threads
+        for rows in torch.arange(len(images)).split(BATCH):
+            yield torch.cat(list(pool.map(prepare, rows.tolist())))
+
+
+def with_channels(images: Tensor, channels: int) -> Tensor:
+    """`(batch, 1 or 3, …)` uint8 images with the channels an encoder takes: gray repeated, colour made gray."""
+    if images.shape[1] == channels:
+        return images
+    if channels == 3:
+        return images.expand(-1, 3, *images.shape[2:])
+    weights = torch.tensor([0.299, 0.587, 0.114]).view(1, 3, *[1] * (images.ndim - 2))
+    return (images.float() * weights).sum(dim=1, keepdim=True).round().to(torch.uint8)

@@ -1,0 +1,198 @@
+"""`rince evaluate`: a run's features, judged, into results.json and figures.json of its folder."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import rince
+from rince.data.classes import class_levels
+from rince.data.folders import LargeImages, find_images
+from rince.data.images import ImageSet, load_images
+from rince.data.views import Views
+from rince.errors import ConfigError, DataError
+from rince.evaluation.embed import BATCH, TrainedRun, embed_once, open_trained, with_channels
+from rince.evaluation.judge import Tell, Verdict, judge, nobody
+from rince.evaluation.probe import Protocol
+from rince.evaluation.samples import Samples, read_samples
+from rince.train.record import write_whole
+from rince.train.setup import total_steps
+
+RESULTS, FIGURES = "results.json", "figures.json"
+
+
+def evaluate(
+    folder: Path,
+    *,
+    outliers: list[str] | None = None,
+    probe: Protocol = "fast",
+    unfinished: bool = False,
+    tell: Tell = nobody,
+    say: Callable[[str], None] = nobody,
+) -> Verdict:
+    """Judges a run and writes what it finds into its folder.
+
+    Args:
+        folder: of the run.
+        outliers: data sources whose test images are of no class of the run.
+        probe: which protocol.
+        unfinished: also take a run that has not come to its end.
+        tell: is told how far it is.
+        say: is told what a person should know.
+    """
+    run = open_trained(folder)
+    train_images, test_images = (
+        load_split(run, run.recipe.data.train_split),
+        load_split(run, run.recipe.data.test_split),
+    )
+    expected = total_steps(run.recipe, len(train_images))
+    if run.step < expected and not unfinished:
+        raise DataError(
+            f"{folder} stopped at step {run.step} of {expected}; finish it with `rince train --resume {folder}`, or "
+            "judge it as it is with --unfinished"
+        )
+    if train_images.class_names != test_images.class_names:
+        raise DataError(f"the splits of {run.recipe.data.source!r} do not have the same classes; name them alike")
+    levels = class_levels(train_images, run.recipe.data.taxonomy)
+    train, test = (
+        load_samples(run, images, levels, name, tell)
+        for name, images in (("train", train_images), ("test", test_images))
+    )
+    verdict = judge(
+        train,
+        test,
+        outliers={name: _outliers(run, name, source, tell, say) for name, source in _named(outliers or []).items()},
+        probe=probe,
+        epoch_features=_epoch_features(run, train_images) if probe == "paper" else None,
+        tell=tell,
+    )
+    facts = {
+        "recipe": run.recipe.name,
+        "scale": run.recipe.scale,
+        "seed": run.recipe.seed,
+        "paper": run.recipe.paper.model_dump() if run.recipe.paper else None,
+        "step": run.step,
+        "of_steps": expected,
+        "checkpoint": run.checkpoint,
+        "images": {"train": len(train_images), "test": len(test_images)},
+        "rince": rince.__version__,
+    }
+    results = facts | {"metrics": verdict.metrics, "protocol": verdict.protocol}
+    write_whole(folder / FIGURES, json.dumps({"checkpoint": run.checkpoint} | verdict.figures) + "\n")
+    write_whole(folder / RESULTS, json.dumps(results, indent=2, ensure_ascii=False) + "\n")
+    return verdict
+
+
+def evaluate_files(train: Path, test: Path, *, out: Path | None = None, tell: Tell = nobody) -> Verdict:
+    """Judges vectors that were saved by any library, and writes the numbers to `out` if that is given."""
+    verdict = judge(*read_samples(train, test), tell=tell)
+    if out is not None:
+        found = {"train": str(train), "test": str(test), "metrics": verdict.metrics, "protocol": verdict.protocol}
+        try:
+            write_whole(out, json.dumps(found, indent=2, ensure_ascii=False) + "\n")
+        except OSError as error:
+            raise ConfigError(f"cannot write {out}: {error.strerror}") from None
+    return verdict
+
+
+def load_split(run: TrainedRun, split: str) -> ImageSet | LargeImages:
+    """The images of a split of a run's data; of the training split, those it was trained on."""
+    data = run.recipe.data
+    return load_images(
+        data.source,
+        split,
+        image_column=data.image_column,
+        label_column=data.label_column,
+        superclass_column=data.superclass_column,
+        limit=data.limit if split == data.train_split else None,
+    )
+
+
+def load_samples(
+    run: TrainedRun, images: ImageSet | LargeImages, levels: dict[str, list[str]], name: str, tell: Tell
+) -> Samples:
+    """Features, embeddings and the labels of every level; `levels` is what `class_levels` gives."""
+    made = embed_once(run, images, name, tell=lambda done, of: tell(f"features, {name}", done, of))
+    labels = {level: group_numbers(groups)[images.labels] for level, groups in levels.items()}
+    return Samples(made.features, labels, made.embeddings)
+
+
+def group_numbers(groups: list[str]) -> Tensor:
+    """`(classes,)`: a number for the group of every class, by order of appearance."""
+    numbers = {group: number for number, group in enumerate(dict.fromkeys(groups))}
+    return torch.tensor([numbers[group] for group in groups])
+
+
+def _named(sources: list[str]) -> dict[str, str]:
+    """Outlier sets by a short name: the last part of their source."""
+    named: dict[str, str] = {}
+    for source in sources:
+        name = Path(source.rstrip("/")).name
+        if name in named:
+            raise ConfigError(f"two outlier sets are called {name!r}: {named[name]} and {source}; rename one")
+        named[name] = source
+    return named
+
+
+def _outliers(run: TrainedRun, name: str, source: str, tell: Tell, say: Callable[[str], None]) -> Tensor:
+    images = _outlier_images(source, run.recipe.data.test_split)
+    if isinstance(images, ImageSet) and images.images.shape[-1] != run.recipe.views.size:
+        height, width = images.images.shape[-2:]
+        say(f"outliers {name}: {len(images):,} images of {height} × {width}, resized to {run.recipe.views.size}")
+    elif isinstance(images, LargeImages):
+        say(f"outliers {name}: {len(images):,} images of several sizes, resized to {run.recipe.views.size}")
+    return embed_once(
+        run, images, f"outliers-{name}", tell=lambda done, of: tell(f"features, {name}", done, of)
+    ).features
+
+
+def _outlier_images(source: str, split: str) -> ImageSet | LargeImages:
+    """The test or validation split; else, of a folder without splits, all of it."""
+    problem: DataError | None = None
+    for name in dict.fromkeys((split, "test", "val")):
+        try:
+            return load_images(source, name)
+        except DataError as error:
+            problem = problem or error
+    if Path(source).is_dir() and not any(Path(source).rglob("*.parquet")):
+        return find_images(source)
+    assert problem is not None
+    raise problem
+
+
+def _epoch_features(run: TrainedRun, images: ImageSet | LargeImages) -> Callable[[int], Tensor]:
+    """Training features of an epoch of the paper's probe: crop and flip, drawn anew every epoch."""
+    if not isinstance(images, ImageSet):
+        raise ConfigError(
+            f"the paper's probe crops anew every epoch, which needs the images of {images.source!r} in memory; use the "
+            "fast probe for images this large"
+        )
+    settings = run.recipe.views
+    views = Views(size=settings.size, jitter=None, grayscale=0.0, mean=settings.mean, std=settings.std)
+    pixels = with_channels(images.images, run.channels)
+
+    def features(epoch: int) -> Tensor:
+        with torch.inference_mode():
+            made = [
+                run.encoder.features(views(pixels[ids], seed=run.recipe.seed, epoch=epoch, view=0, sample_ids=ids))
+                for ids in torch.arange(len(pixels)).split(BATCH)
+            ]
+        return torch.cat(made).float().clone()
+
+    return features
+
+
+def read_results(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Results and figures of a run that was evaluated, or a clear error."""
+    for name in (RESULTS, FIGURES):
+        if not (folder / name).is_file():
+            raise DataError(f"{folder} was not evaluated: it has no {name}; run `rince evaluate {folder}` first")
+    try:
+        return json.loads((folder / RESULTS).read_text()), json.loads((folder / FIGURES).read_text())
+    except json.JSONDecodeError as error:
+        raise DataError(f"the results in {folder} are damaged ({error}); run `rince evaluate {folder}` again") from None

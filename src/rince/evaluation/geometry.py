@@ -1,0 +1,94 @@
+"""The shape of an embedding: how tight classes are, how evenly the sphere is used, what is close to what."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from rince.errors import ConfigError, DataError
+from rince.evaluation.vectors import check_labels, check_vectors, unit_vectors
+
+BLOCK_BYTES = 2**25
+
+
+def alignment(embeddings: Tensor, labels: Tensor) -> float:
+    """Mean squared distance between samples of one label (Wang & Isola 2020). Lower is tighter, from 0 to 4.
+
+    Over all pairs of different samples that share a label; vectors are brought to unit length first.
+
+    Args:
+        embeddings: `(samples, dim)`.
+        labels: `(samples,)`: of classes, or of superclasses.
+    """
+    embeddings = unit_vectors(embeddings, "embeddings").double()
+    labels = check_labels(labels, embeddings, "labels")
+    _, index, counts = labels.unique(return_inverse=True, return_counts=True)
+    pairs = int((counts * (counts - 1)).sum())
+    if pairs == 0:
+        raise DataError("alignment needs two samples of one label; every label has only one sample")
+    sums = embeddings.new_zeros(len(counts), embeddings.shape[1]).index_add_(0, index, embeddings)
+    squares = embeddings.new_zeros(len(counts)).index_add_(0, index, embeddings.square().sum(dim=1))
+    # Σᵢⱼ ‖xᵢ - xⱼ‖² over a group of n is 2n Σ ‖xᵢ‖² - 2 ‖Σ xᵢ‖².
+    return float((2 * counts * squares - 2 * sums.square().sum(dim=1)).sum()) / pairs
+
+
+def uniformity(embeddings: Tensor, *, t: float = 2.0) -> float:
+    """Log of the mean of exp(-t ‖x - y‖²) over all pairs (Wang & Isola 2020). Lower is more uniform, at most 0.
+
+    Args:
+        embeddings: `(samples, dim)`; brought to unit length first.
+        t: how fast the potential falls.
+    """
+    embeddings = unit_vectors(embeddings, "embeddings")
+    number = len(embeddings)
+    if number < 2:
+        raise DataError("uniformity needs at least two samples, got one")
+    rows = max(1, BLOCK_BYTES // (4 * number))
+    squares = embeddings.square().sum(dim=1)
+    total = 0.0
+    for start in range(0, number, rows):
+        block = embeddings[start : start + rows]
+        distances = (squares[start : start + rows, None] + squares - 2 * (block @ embeddings.T)).clamp_(min=0)
+        total += float(distances.mul_(-t).exp_().sum(dtype=torch.float64))
+    return math.log((total - number) / (number * (number - 1)))
+
+
+def class_similarity(embeddings: Tensor, labels: Tensor) -> Tensor:
+    """`(classes, classes)` mean cosine between the samples of two classes; classes in the order of their labels.
+
+    Within a class, over pairs of different samples: NaN for a class of one.
+
+    Args:
+        embeddings: `(samples, dim)`.
+        labels: `(samples,)`.
+    """
+    embeddings = unit_vectors(embeddings, "embeddings").double()
+    labels = check_labels(labels, embeddings, "labels")
+    _, index, counts = labels.unique(return_inverse=True, return_counts=True)
+    means = embeddings.new_zeros(len(counts), embeddings.shape[1]).index_add_(0, index, embeddings) / counts[:, None]
+    similarity: Tensor = means @ means.T
+    own = embeddings.new_zeros(len(counts)).index_add_(0, index, embeddings.square().sum(dim=1))
+    within = (similarity.diagonal() * counts.square() - own) / (counts * (counts - 1))  # 0 / 0 for a class of one
+    similarity.diagonal().copy_(within)
+    return similarity.float()
+
+
+def tsne(features: Tensor, *, seed: int = 0) -> Tensor:
+    """`(samples, 2)` places of the samples on a map that keeps neighbours together (scikit-learn's t-SNE, cosine).
+
+    Args:
+        features: `(samples, dim)`, at least 3 samples.
+        seed: of the start; the same seed gives the same map.
+    """
+    from sklearn.manifold import TSNE  # type: ignore[import-untyped]  # noqa: PLC0415 - heavy
+
+    features = check_vectors(features, "features")
+    if len(features) < 3:
+        raise ConfigError(f"a map needs at least 3 samples, got {len(features)}")
+    perplexity = min(30.0, (len(features) - 1) / 3)
+    unit = unit_vectors(features, "features").numpy()
+    # On unit vectors the euclidean distance, which scikit-learn searches fast, orders as the cosine does.
+    places = TSNE(perplexity=perplexity, init="pca", random_state=seed).fit_transform(unit)
+    return torch.from_numpy(places)

@@ -1,0 +1,158 @@
+"""Telling samples of unknown classes from known ones: inlier scores, where higher means known, and their judges."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from rince.errors import ConfigError, DataError, ShapeError
+from rince.evaluation.vectors import check_labels, check_vectors, unit_vectors
+
+Covariance = Literal["full", "tied"]
+BLOCK = 2048
+
+
+def auroc(inlier_scores: Tensor, outlier_scores: Tensor) -> float:
+    """How often an inlier scores higher than an outlier, a tie counting half. Higher is better; chance is 0.5.
+
+    Args:
+        inlier_scores: `(inliers,)`.
+        outlier_scores: `(outliers,)`.
+    """
+    from sklearn.metrics import roc_auc_score  # type: ignore[import-untyped]  # noqa: PLC0415 - heavy
+
+    inlier_scores, outlier_scores = _check_scores(inlier_scores, outlier_scores)
+    truth = torch.cat([torch.ones_like(inlier_scores), torch.zeros_like(outlier_scores)])
+    return float(roc_auc_score(truth.numpy(), torch.cat([inlier_scores, outlier_scores]).numpy()))
+
+
+def fpr_at_recall(inlier_scores: Tensor, outlier_scores: Tensor, *, recall: float = 0.95) -> float:
+    """Share of outliers accepted at the threshold that accepts 95 % of the inliers. Lower is better, from 0 to 1.
+
+    Args:
+        inlier_scores: `(inliers,)`.
+        outlier_scores: `(outliers,)`.
+        recall: share of the inliers that must be accepted, at least.
+    """
+    if not 0 < recall <= 1:
+        raise ConfigError(f"recall must be above 0 and at most 1, got {recall}")
+    inlier_scores, outlier_scores = _check_scores(inlier_scores, outlier_scores)
+    accepted = math.ceil(recall * len(inlier_scores) - 1e-9)
+    threshold = inlier_scores.sort(descending=True).values[accepted - 1]
+    return float((outlier_scores >= threshold).double().mean())
+
+
+class ClassGaussians:
+    """One Gaussian per class; the inlier score is the largest log-likelihood over the classes. Higher is inlier.
+
+    Features are brought to unit length first. `"full"` has a covariance for each class, as scikit-learn's
+    `GaussianMixture(1, reg_covar=...)` fits it; `"tied"` has one for all, and its score is the negative squared
+    Mahalanobis distance to the nearest class mean.
+
+    With n samples X (centred, divided by √n) of d dimensions and n < d, the covariance XᵀX + εI is never made. By the
+    matrix inversion lemma, with L Lᵀ = X Xᵀ + εI (n × n) and W = L⁻¹X,
+
+        zᵀ (XᵀX + εI)⁻¹ z = (‖z‖² - ‖W z‖²) / ε        log det = (d - n) log ε + 2 Σ log Lᵢᵢ
+
+    Fitted in float64, scored in float32: the score's differences are of the size of 1 / ε, far above its rounding.
+
+    Args:
+        features: `(samples, dim)`, in any length.
+        labels: `(samples,)`.
+        covariance: `"full"` or `"tied"`.
+        regularisation: ε, added to the diagonal.
+
+    Example:
+        >>> features, labels = torch.randn(60, 4), torch.arange(60) % 2
+        >>> ClassGaussians(features, labels).score(torch.randn(5, 4)).shape
+        torch.Size([5])
+    """
+
+    def __init__(
+        self, features: Tensor, labels: Tensor, *, covariance: Covariance = "full", regularisation: float = 1e-6
+    ) -> None:
+        if covariance not in ("full", "tied"):
+            raise ConfigError(f"covariance must be 'full' or 'tied', got {covariance!r}")
+        if not regularisation > 0:
+            raise ConfigError(f"regularisation must be positive, got {regularisation}")
+        features = unit_vectors(features, "features").double()
+        labels = check_labels(labels, features, "labels")
+        self.classes = labels.unique()
+        self.covariance, self.regularisation, self.dim = covariance, regularisation, features.shape[1]
+        groups = [features[labels == label] for label in self.classes]
+        self.means = [group.mean(dim=0) for group in groups]
+        centred = [group - mean for group, mean in zip(groups, self.means, strict=True)]
+        if covariance == "tied":
+            self._shapes = [self._fit(torch.cat(centred))]
+        else:
+            self._shapes = [self._fit(group) for group in centred]
+
+    def _fit(self, centred: Tensor) -> tuple[Tensor, float, bool]:
+        """W in float32, log det, and whether W stands for what the covariance lacks to εI (few samples)."""
+        scaled = centred / math.sqrt(len(centred))
+        few = len(scaled) < self.dim
+        matrix = scaled @ scaled.T if few else scaled.T @ scaled
+        matrix.diagonal().add_(self.regularisation)
+        lower = torch.linalg.cholesky(matrix)
+        log_det = 2 * float(lower.diagonal().log().sum())
+        if few:
+            log_det += (self.dim - len(scaled)) * math.log(self.regularisation)
+        target = scaled if few else torch.eye(self.dim, dtype=torch.float64)
+        return torch.linalg.solve_triangular(lower, target, upper=False).float(), log_det, few
+
+    def log_likelihoods(self, features: Tensor) -> Tensor:
+        """`(samples, classes)`: of each sample under each class."""
+        features = unit_vectors(features, "features")
+        if features.shape[1] != self.dim:
+            raise ShapeError(f"fitted on vectors of length {self.dim}, got {features.shape[1]}")
+        result = torch.empty(len(features), len(self.means))
+        for number, mean in enumerate(self.means):
+            factor, log_det, few = self._shapes[number if self.covariance == "full" else 0]
+            constant = self.dim * math.log(2 * math.pi) + log_det
+            # Small blocks stay in the cache between the product and the sum of its squares.
+            for block, out in zip(features.split(BLOCK), result.split(BLOCK), strict=True):
+                centred = block - mean.float()
+                distance = (centred @ factor.T).square_().sum(dim=1)
+                if few:
+                    distance = (centred.square_().sum(dim=1) - distance) / self.regularisation
+                out[:, number] = -0.5 * (constant + distance)
+        return result
+
+    def score(self, features: Tensor) -> Tensor:
+        """`(samples,)` inlier scores: the largest log-likelihood over the classes."""
+        return self.log_likelihoods(features).max(dim=1).values
+
+
+def neighbour_score(features: Tensor, train_features: Tensor, *, k: int = 50) -> Tensor:
+    """`(samples,)` inlier scores: cosine with the k-th nearest feature of the training set. Higher is inlier.
+
+    The negative distance of Sun et al. (2022), up to a monotone map.
+
+    Args:
+        features: `(samples, dim)`.
+        train_features: `(train, dim)`.
+        k: which neighbour.
+    """
+    features, train_features = unit_vectors(features, "features"), unit_vectors(train_features, "train_features")
+    if features.shape[1] != train_features.shape[1]:
+        raise ShapeError(
+            f"features and train_features must have one length, got {features.shape[1]} and {train_features.shape[1]}"
+        )
+    if not 1 <= k <= len(train_features):
+        raise ConfigError(f"k must be from 1 to the number of train_features, {len(train_features)}; got {k}")
+    rows = max(1, 2**25 // (4 * len(train_features)))
+    return torch.cat([(block @ train_features.T).topk(k, dim=1).values[:, -1] for block in features.split(rows)])
+
+
+def _check_scores(inlier_scores: Tensor, outlier_scores: Tensor) -> tuple[Tensor, Tensor]:
+    checked = []
+    for name, scores in (("inlier_scores", inlier_scores), ("outlier_scores", outlier_scores)):
+        if scores.ndim != 1:
+            raise ShapeError(f"{name} must be one number per sample, got shape {tuple(scores.shape)}")
+        if len(scores) == 0:
+            raise DataError(f"{name} is empty")
+        checked.append(check_vectors(scores[:, None], name)[:, 0])
+    return checked[0], checked[1]

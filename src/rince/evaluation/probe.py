@@ -1,0 +1,149 @@
+"""The linear probe: how well a linear classifier on frozen features does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from rince.errors import ConfigError, DataError
+from rince.evaluation.vectors import check_labels, check_vectors
+
+Protocol = Literal["fast", "paper"]
+# The paper's protocol on CIFAR-100.
+EPOCHS, BATCH, RATE, MOMENTUM, MILESTONES, DECAY = 100, 512, 5.0, 0.9, (60, 75, 90), 0.2
+
+
+class ProbeResult(NamedTuple):
+    """What a probe reached on the test set."""
+
+    accuracy: float
+    """Share of right answers after the last epoch, from 0 to 1: the number to report."""
+    best_test_accuracy: float
+    """The largest after any epoch: chosen by looking at the test set, which flatters."""
+    best_test_epoch: int
+    """When that was, counted from 1."""
+
+
+def linear_probe(
+    train_features: Tensor | Callable[[int], Tensor],
+    test_features: Tensor,
+    *,
+    train_labels: Tensor,
+    test_labels: Tensor,
+    protocol: Protocol = "fast",
+    l2: float = 1e-4,
+    seed: int = 0,
+    progress: Callable[[int, int], None] | None = None,
+) -> ProbeResult:
+    """Trains a linear classifier on features and tests it. Higher is better, from 0 to 1.
+
+    - `"fast"`: multinomial logistic regression on standardised features, by L-BFGS until it converges. Oracle:
+      scikit-learn's `LogisticRegression`.
+    - `"paper"`: SGD with learning rate 5, momentum 0.9 and no weight decay, batches of 512, 100 epochs, the rate times
+      0.2 after epochs 60, 75 and 90, features as they are. Oracle: the same with torch's own optimizer and schedule.
+
+    Args:
+        train_features: `(train, dim)`; for `"paper"` also a function from the epoch (from 0) to such a matrix, so that
+            every epoch has its own crops.
+        test_features: `(test, dim)`.
+        train_labels: `(train,)`.
+        test_labels: `(test,)`.
+        protocol: `"fast"` or `"paper"`.
+        l2: of `"fast"`: λ in mean cross-entropy + λ/2 ‖weights‖².
+        seed: of `"paper"`: first weights and order.
+        progress: called with (epochs or iterations done, of how many at most).
+    """
+    test_features = check_vectors(test_features, "test_features")
+    test_labels = check_labels(test_labels, test_features, "test_labels")
+    # Labels may have gaps; the classifier has an output for every label of the training set.
+    classes, targets = train_labels.to("cpu", torch.int64).unique(return_inverse=True)
+    if len(classes) < 2:
+        raise DataError(f"a probe needs two classes, got labels of {len(classes)}")
+    place = torch.searchsorted(classes, test_labels).clamp(max=len(classes) - 1)
+    answers = torch.where(classes[place] == test_labels, place, -1)  # a class never trained on is never right
+    if protocol == "paper":
+        return _paper(train_features, test_features, targets, answers, len(classes), seed, progress)
+    if protocol != "fast":
+        raise ConfigError(f"protocol must be 'fast' or 'paper', got {protocol!r}")
+    if not isinstance(train_features, Tensor):
+        raise ConfigError("the fast probe computes features once; give it a matrix, not a function of the epoch")
+    train_features = check_vectors(train_features, "train_features")
+    check_labels(targets, train_features, "train_labels")
+    return _converged(train_features, test_features, targets, answers, len(classes), l2, progress)
+
+
+def _converged(
+    train: Tensor,
+    test: Tensor,
+    targets: Tensor,
+    answers: Tensor,
+    classes: int,
+    l2: float,
+    progress: Callable[[int, int], None] | None,
+    limit: int = 500,
+) -> ProbeResult:
+    mean, std = train.mean(dim=0), train.std(dim=0, correction=0).clamp(min=1e-6)
+    train, test = (train - mean) / std, (test - mean) / std
+    weight = torch.zeros(classes, train.shape[1], requires_grad=True)
+    bias = torch.zeros(classes, requires_grad=True)
+    optimizer = torch.optim.LBFGS(
+        [weight, bias], max_iter=20, tolerance_grad=1e-5, tolerance_change=1e-9, line_search_fn="strong_wolfe"
+    )
+
+    def objective() -> Tensor:
+        optimizer.zero_grad()
+        loss = F.cross_entropy(F.linear(train, weight, bias), targets) + l2 / 2 * weight.square().sum()
+        loss.backward()
+        return loss.detach()
+
+    before, done = float("inf"), 0
+    while done < limit:
+        now = float(optimizer.step(objective))
+        done = optimizer.state[weight]["n_iter"]
+        if progress:
+            progress(min(done, limit), limit)
+        gradient = max(float(p.grad.abs().max()) for p in (weight, bias) if p.grad is not None)
+        if gradient <= 1e-5 or abs(before - now) <= 1e-6 * abs(now):
+            break
+        before = now
+    with torch.no_grad():
+        accuracy = float((F.linear(test, weight, bias).argmax(dim=1) == answers).double().mean())
+    return ProbeResult(accuracy, accuracy, done)
+
+
+def _paper(
+    train: Tensor | Callable[[int], Tensor],
+    test: Tensor,
+    targets: Tensor,
+    answers: Tensor,
+    classes: int,
+    seed: int,
+    progress: Callable[[int, int], None] | None,
+) -> ProbeResult:
+    generator = torch.Generator().manual_seed(seed)
+    probe = nn.Linear(test.shape[1], classes)
+    bound = test.shape[1] ** -0.5  # torch's own start of a linear layer, from our generator
+    with torch.no_grad():
+        for parameter in probe.parameters():
+            parameter.uniform_(-bound, bound, generator=generator)
+    optimizer = torch.optim.SGD(probe.parameters(), lr=RATE, momentum=MOMENTUM)
+    schedule = torch.optim.lr_scheduler.MultiStepLR(optimizer, MILESTONES, DECAY)
+    accuracies = []
+    for epoch in range(EPOCHS):
+        features = check_vectors(train if isinstance(train, Tensor) else train(epoch), "train_features")
+        check_labels(targets, features, "train_labels")
+        for rows in torch.randperm(len(features), generator=generator).split(BATCH):
+            optimizer.zero_grad()
+            F.cross_entropy(probe(features[rows]), targets[rows]).backward()
+            optimizer.step()
+        schedule.step()
+        with torch.no_grad():
+            accuracies.append(float((probe(test).argmax(dim=1) == answers).double().mean()))
+        if progress:
+            progress(epoch + 1, EPOCHS)
+    best = max(range(EPOCHS), key=accuracies.__getitem__)
+    return ProbeResult(accuracies[-1], accuracies[best], best + 1)

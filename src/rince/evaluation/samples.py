@@ -1,0 +1,139 @@
+"""Labelled vectors, of a run or from a file that any other library wrote."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rince.errors import DataError
+from rince.ranks import TableRanks
+
+VECTORS = ("features", "vectors", "vector", "embeddings", "embedding", "x")
+LABELS = ("labels", "label", "class", "classes", "targets", "y")
+NO_LEVELS = ("path", "id")  # what a file says of a sample besides
+FORMATS = ".npz, .safetensors or .parquet"
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Vectors and what they are called at every level of a taxonomy.
+
+    Attributes:
+        features: `(samples, dim)`: what is judged.
+        levels: name of the level, the classes first → `(samples,)` int64.
+        embeddings: `(samples, dim)` after the head, if that is known apart from the features.
+    """
+
+    features: Tensor
+    levels: dict[str, Tensor]
+    embeddings: Tensor | None = None
+
+    @property
+    def labels(self) -> Tensor:
+        """Of the classes."""
+        return next(iter(self.levels.values()))
+
+
+def ranks_of(*several: Samples) -> TableRanks:
+    """Ranks from the levels: same class 1, same group of the next level 2, and so on."""
+    levels = [torch.cat([samples.levels[name] for samples in several]) for name in several[0].levels]
+    number = int(levels[0].max()) + 1
+    groups = torch.full((number, len(levels)), -1)
+    for column, level in enumerate(levels):
+        groups[levels[0], column] = level
+    table = torch.zeros(number, number, dtype=torch.int8)
+    for rank, column in reversed(list(enumerate(groups.T, start=1))):
+        table[(column[:, None] == column) & (column[:, None] >= 0)] = rank
+    return TableRanks(table)
+
+
+def read_samples(*paths: Path) -> list[Samples]:
+    """Reads files of vectors and labels; labels of the same name mean the same in all of them.
+
+    A file is `.npz`, `.safetensors` or `.parquet` (one row per sample, vectors in a list column). Vectors are called
+    `features` or `embeddings`, classes `labels`; any other entry of one label per sample is a coarser level, in the
+    order of the file. Labels are integers or, but for safetensors, text.
+    """
+    raw = [_read(path) for path in paths]
+    names = list(raw[0][1])
+    for path, (_, levels) in zip(paths, raw, strict=True):
+        if list(levels) != names:
+            raise DataError(f"{path} has the levels {', '.join(levels)}, and {paths[0]} has {', '.join(names)}")
+    dims = [vectors.shape[1] for vectors, _ in raw]
+    if len(set(dims)) > 1:
+        raise DataError(f"vectors must have one length, got {dims[0]} in {paths[0]} and {dims[1]} in {paths[1]}")
+    coded: list[dict[str, Tensor]] = [{} for _ in raw]
+    for name in names:
+        columns = [levels[name] for _, levels in raw]
+        _, codes = np.unique(np.concatenate(columns), return_inverse=True)
+        parts = np.split(codes.astype(np.int64), np.cumsum([len(column) for column in columns])[:-1])
+        for codes_of, part in zip(coded, parts, strict=True):
+            codes_of[name] = torch.from_numpy(part.copy())
+    return [Samples(vectors, codes_of) for (vectors, _), codes_of in zip(raw, coded, strict=True)]
+
+
+def _read(path: Path) -> tuple[Tensor, dict[str, np.ndarray[Any, Any]]]:
+    readers: dict[str, Callable[[Path], dict[str, Any]]] = {
+        ".npz": _read_npz,
+        ".safetensors": _read_safetensors,
+        ".parquet": _read_parquet,
+    }
+    if path.suffix not in readers:
+        raise DataError(f"embeddings must come as {FORMATS}, got {path}")
+    if not path.is_file():
+        raise DataError(f"there is no file {path}")
+    try:
+        arrays = readers[path.suffix](path)
+    except Exception as error:  # each format has its own kinds of damage
+        raise DataError(f"{path} cannot be read as {path.suffix} ({type(error).__name__}: {error})") from None
+    vectors = next((arrays[name] for name in VECTORS if name in arrays), None)
+    label = next((name for name in LABELS if name in arrays), None)
+    there = ", ".join(arrays) or "nothing"
+    if vectors is None or np.ndim(vectors) != 2:
+        raise DataError(f"{path} needs a matrix called features (samples, dim); it holds {there}")
+    if label is None:
+        raise DataError(f"{path} needs the classes, called labels; it holds {there}")
+    levels = {"class": np.asarray(arrays[label])}
+    for name, array in arrays.items():
+        if (
+            name not in (*VECTORS, *NO_LEVELS, label)
+            and np.ndim(array) == 1
+            and np.asarray(array).dtype.kind in "iuUSO"
+        ):
+            levels[name] = np.asarray(array)
+    for name, level in levels.items():
+        if level.shape != (len(vectors),) or level.dtype.kind not in "iuUSO":
+            raise DataError(
+                f"{name} of {path} must hold one integer or text per vector: got {level.dtype} of shape {level.shape} "
+                f"for {len(vectors)} vectors"
+            )
+    return torch.from_numpy(np.ascontiguousarray(vectors, dtype=np.float32)), levels
+
+
+def _read_npz(path: Path) -> dict[str, Any]:
+    with np.load(path, allow_pickle=False) as file:
+        return dict(file)
+
+
+def _read_safetensors(path: Path) -> dict[str, Any]:
+    from safetensors.numpy import load_file  # noqa: PLC0415 - only for this format
+
+    return dict(load_file(path))
+
+
+def _read_parquet(path: Path) -> dict[str, Any]:
+    import pyarrow.parquet as pq  # type: ignore[import-untyped]  # noqa: PLC0415 - only for this format
+
+    table = pq.read_table(path)
+    columns: dict[str, Any] = {}
+    for name in table.column_names:
+        column = table[name]
+        nested = str(column.type).startswith(("list", "fixed_size_list", "large_list"))
+        columns[name] = np.stack(column.to_numpy()) if nested else column.to_numpy()
+    return columns

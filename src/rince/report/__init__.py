@@ -1,0 +1,1 @@
+"""Tables beside the paper's, pictures, one HTML page."""

@@ -1,0 +1,236 @@
+"""Comparison tables: runs of one recipe are seeds of one row, the paper's number stands beside ours."""
+
+from __future__ import annotations
+
+import csv
+import io
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any, Literal, NamedTuple
+
+import yaml
+
+Direction = Literal["up", "down", None]
+PERCENT = ("recall@", "accuracy", "auroc", "fpr@")
+HEADINGS = {
+    "probe/accuracy": "probe accuracy",
+    "ranking/ndcg": "NDCG",
+    "ranking/order_accuracy": "rank order",
+    "geometry/uniformity": "uniformity",
+}
+
+
+class PaperNumber(NamedTuple):
+    """A number of the paper, in its own unit; `std` is None where it gives none."""
+
+    mean: float
+    std: float | None
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A metric of a row: over its seeds, and what the paper says."""
+
+    values: tuple[float, ...]
+    paper: PaperNumber | None = None
+    best: bool = False
+    second: bool = False
+
+    @property
+    def mean(self) -> float | None:
+        """Over the seeds; None if nothing was measured."""
+        return statistics.fmean(self.values) if self.values else None
+
+    @property
+    def std(self) -> float | None:
+        """Sample standard deviation over the seeds; None for fewer than two."""
+        return statistics.stdev(self.values) if len(self.values) > 1 else None
+
+
+@dataclass(frozen=True)
+class Row:
+    """A recipe and its numbers."""
+
+    name: str
+    seeds: tuple[int, ...]
+    cells: dict[str, Cell]
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows over the same metrics."""
+
+    metrics: tuple[str, ...]
+    rows: tuple[Row, ...]
+
+
+@cache
+def paper_tables() -> dict[str, Any]:
+    """The paper's tables as they stand in `paper_numbers.yaml`."""
+    tables: dict[str, Any] = yaml.safe_load((files("rince") / "report" / "paper_numbers.yaml").read_text("utf-8"))
+    return tables
+
+
+def paper_number(table: str | None, row: str | None, metric: str) -> PaperNumber | None:
+    """What the paper says of a row and a metric of ours, or None."""
+    found = paper_tables().get(table or "", {})
+    columns = list(found.get("columns", {}))
+    if row not in found.get("rows", {}) or metric not in columns:
+        return None
+    value = found["rows"][row][columns.index(metric)]
+    if value is None:
+        return None
+    return PaperNumber(*value) if isinstance(value, list) else PaperNumber(value, None)
+
+
+def direction(metric: str) -> Direction:
+    """Whether more is better (up), less is (down), or neither says anything by itself."""
+    if metric.startswith("geometry/similarity"):
+        return None
+    return "down" if "fpr@" in metric or metric.startswith("geometry/") else "up"
+
+
+def heading(metric: str) -> str:
+    """A short name for a column."""
+    if metric in HEADINGS:
+        return HEADINGS[metric]
+    _, middle, last = (*metric.split("/"), "")[:3]
+    last = {"map": "mAP", "alignment": "alignment"}.get(last, last.replace("recall@", "R@").replace("auroc", "AUROC"))
+    return f"{last} {middle}".strip()
+
+
+def compare(results: Iterable[dict[str, Any]], metrics: Sequence[str] | None = None) -> Table:
+    """A table of results as `rince evaluate` writes them. Runs of one recipe and scale are seeds of one row.
+
+    The best mean of a column is marked, and the second best; not where all are equal or there is only one.
+
+    Args:
+        results: contents of `results.json` files.
+        metrics: the columns; by default all that any run has and that have a direction.
+    """
+    groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for result in results:
+        groups.setdefault((result["recipe"], result["scale"]), []).append(result)
+    if metrics is None:
+        everything = dict.fromkeys(name for group in groups.values() for result in group for name in result["metrics"])
+        metrics = [name for name in everything if direction(name) and "best_test" not in name]
+    rows = []
+    for (name, scale), group in groups.items():
+        paper = group[0].get("paper") or {}
+        cells = {
+            metric: Cell(
+                tuple(result["metrics"][metric] for result in group if metric in result["metrics"]),
+                paper_number(paper.get("table"), paper.get("row"), metric),
+            )
+            for metric in metrics
+        }
+        shown = f"{name} ({scale})" if len({key[1] for key in groups}) > 1 else name
+        rows.append(Row(shown, tuple(result["seed"] for result in group), cells))
+    return Table(tuple(metrics), tuple(_marked(rows, metrics)))
+
+
+def _marked(rows: list[Row], metrics: Sequence[str]) -> list[Row]:
+    marks: dict[tuple[int, str], Cell] = {}
+    for metric in metrics:
+        means = {i: row.cells[metric].mean for i, row in enumerate(rows) if row.cells[metric].values}
+        order = sorted({mean for mean in means.values() if mean is not None}, reverse=direction(metric) != "down")
+        for i, mean in means.items():
+            cell = rows[i].cells[metric]
+            best, second = len(order) > 1 and mean == order[0], len(order) > 2 and mean == order[1]
+            marks[i, metric] = Cell(cell.values, cell.paper, best, second)
+    return [
+        Row(row.name, row.seeds, {metric: marks.get((i, metric), cell) for metric, cell in row.cells.items()})
+        for i, row in enumerate(rows)
+    ]
+
+
+def number_text(metric: str, cell: Cell) -> str:
+    """`35.3 ± 0.2`, in percent where that is the habit; empty if nothing was measured."""
+    if cell.mean is None:
+        return ""
+    scale, digits = _unit(metric)
+    text = f"{cell.mean * scale:.{digits}f}"
+    return text if cell.std is None else f"{text} ± {cell.std * scale:.{digits}f}"
+
+
+def paper_text(cell: Cell) -> str:
+    """The paper's number as it prints it; empty if it has none."""
+    if cell.paper is None:
+        return ""
+    return f"{cell.paper.mean:.2f}" + ("" if cell.paper.std is None else f" ± {cell.paper.std:.2f}")
+
+
+def metrics_text(metrics: dict[str, float]) -> str:
+    """One metric a line, for a terminal."""
+    widest = max(map(len, metrics))
+    lines = []
+    for name, value in metrics.items():
+        scale, digits = _unit(name)
+        lines.append(f"  {name:{widest}}  {value * scale:.{digits}f}{' %' if scale == 100 else ''}")
+    return "\n".join(lines)
+
+
+def markdown(table: Table) -> str:
+    """For a README: best in bold, the paper's number in brackets."""
+    lines = ["| recipe | " + " | ".join(_heading_with_arrow(metric) for metric in table.metrics) + " |"]
+    lines.append("|---|" + "---|" * len(table.metrics))
+    for row in table.rows:
+        cells = []
+        for metric in table.metrics:
+            cell = row.cells[metric]
+            text = number_text(metric, cell)
+            text = f"**{text}**" if cell.best else f"<u>{text}</u>" if cell.second else text
+            cells.append(f"{text} ({paper_text(cell)})".strip() if cell.paper else text)
+        lines.append(f"| {_escape_markdown(row.name)} | " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def latex(table: Table) -> str:
+    """For a paper: a booktabs table, best in bold, second best underlined."""
+    lines = [r"\begin{tabular}{l" + "c" * len(table.metrics) + "}", r"\toprule"]
+    lines.append("Method & " + " & ".join(_escape_latex(heading(metric)) for metric in table.metrics) + r" \\")
+    lines.append(r"\midrule")
+    for row in table.rows:
+        cells = []
+        for metric in table.metrics:
+            cell = row.cells[metric]
+            text = number_text(metric, cell).replace("±", r"$\pm$")
+            cells.append(rf"\textbf{{{text}}}" if cell.best else rf"\underline{{{text}}}" if cell.second else text)
+        lines.append(_escape_latex(row.name) + " & " + " & ".join(cells) + r" \\")
+    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
+
+
+def csv_text(table: Table) -> str:
+    """For a spreadsheet: full precision, a row per recipe and metric."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(["recipe", "metric", "mean", "std", "seeds", "paper_mean", "paper_std"])
+    for row in table.rows:
+        for metric in table.metrics:
+            cell = row.cells[metric]
+            paper = cell.paper or (None, None)
+            writer.writerow([row.name, metric, cell.mean, cell.std, " ".join(map(str, row.seeds)), *paper])
+    return out.getvalue()
+
+
+def _unit(metric: str) -> tuple[int, int]:
+    """Factor and digits after the point."""
+    return (100, 1) if any(part in metric for part in PERCENT) else (1, 3)
+
+
+def _heading_with_arrow(metric: str) -> str:
+    return heading(metric) + {"up": " ↑", "down": " ↓", None: ""}[direction(metric)]
+
+
+def _escape_markdown(text: str) -> str:
+    return text.replace("|", "\\|").replace("<", "&lt;")
+
+
+def _escape_latex(text: str) -> str:
+    plain = text.replace("\\", r"\textbackslash{}")
+    for character in "&%$#_{}":
+        plain = plain.replace(character, "\\" + character) if character not in "{}" else plain
+    return plain

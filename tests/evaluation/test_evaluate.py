@@ -1,0 +1,294 @@
+"""`rince evaluate`, `embed`, `neighbours` and `export`, on a run that trained for a second."""
+
+import json
+import shutil
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+import yaml
+from PIL import Image
+from safetensors.torch import load_file, save_file
+
+from rince.data.images import load_images
+from rince.evaluation import linear_probe, mean_average_precision, recall_at_k
+from rince.evaluation.embed import open_trained
+from train.tiny import STEPS, rince, write_recipe
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("trained")
+    rince("train", write_recipe(folder), "--out", folder / "run")
+    return folder / "run"
+
+
+@pytest.fixture
+def run(trained, tmp_path):
+    shutil.copytree(trained, tmp_path / "run")
+    return tmp_path / "run"
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory):
+    """Some test images as files, one of them RGB and larger."""
+    folder = tmp_path_factory.mktemp("pictures")
+    images = load_images("fashion", "test").images[:6, 0].numpy()
+    for number, image in enumerate(images):
+        Image.fromarray(image).save(folder / f"{number}.png")
+    Image.fromarray(images[0]).convert("RGB").resize((56, 56)).save(folder / "large.jpg")
+    return folder
+
+
+def features_by_hand(run, images):
+    trained = open_trained(run)
+    with torch.no_grad():
+        return trained.encoder.features(trained.views.resize_and_normalise(images))
+
+
+def test_results_are_what_the_functions_give_on_features_made_by_hand(run):
+    shown = rince("evaluate", run).stdout
+    results = json.loads((run / "results.json").read_text())
+    train, test = load_images("fashion", "train", limit=200), load_images("fashion", "test")
+    train_features, test_features = features_by_hand(run, train.images), features_by_hand(run, test.images)
+    groups = {"T-shirt/top": 0, "Shirt": 0, "Trouser": 1, "Dress": 1, "Pullover": 2, "Coat": 2, "Bag": 4}
+    group = torch.tensor([groups.get(name, 3) for name in train.class_names])
+    labels = {"query_labels": test.labels, "gallery_labels": train.labels}
+    coarse = {"query_labels": group[test.labels], "gallery_labels": group[train.labels]}
+    expected = {
+        "retrieval/class/recall@1": recall_at_k(test_features, train_features, **labels),
+        "retrieval/group/recall@1": recall_at_k(test_features, train_features, **coarse),
+        "retrieval/class/map": mean_average_precision(test_features, train_features, **labels),
+        "retrieval/group/map": mean_average_precision(test_features, train_features, **coarse),
+        "probe/accuracy": linear_probe(
+            train_features, test_features, train_labels=train.labels, test_labels=test.labels
+        ).accuracy,
+    }
+    for name, value in expected.items():
+        assert results["metrics"][name] == pytest.approx(value, abs=2e-3), name
+        assert name in shown
+    assert {"ranking/ndcg", "ranking/order_accuracy", "geometry/uniformity", "geometry/department/alignment"} <= set(
+        results["metrics"]
+    )
+    assert results["step"] == results["of_steps"] == STEPS
+    assert results["images"] == {"train": 200, "test": 2000}
+    assert "probe/fast" in results["protocol"]
+    assert not any(name.startswith("outliers") for name in results["protocol"])
+
+
+def test_features_are_kept_until_the_checkpoint_changes(run):
+    rince("evaluate", run)
+    kept = run / "features" / "test.safetensors"
+    before, first = kept.stat().st_mtime_ns, json.loads((run / "results.json").read_text())
+    rince("evaluate", run)
+    assert kept.stat().st_mtime_ns == before
+    checkpoint = torch.load(run / "last.ckpt", weights_only=True)
+    generator = torch.Generator().manual_seed(0)
+    for tensor in checkpoint["encoder"].values():
+        if tensor.is_floating_point() and tensor.ndim > 1:
+            tensor.add_(torch.randn(tensor.shape, generator=generator))
+    torch.save(checkpoint, run / "last.ckpt")
+    rince("evaluate", run)
+    assert kept.stat().st_mtime_ns != before
+    assert json.loads((run / "results.json").read_text())["metrics"] != first["metrics"]
+
+
+def test_a_damaged_cache_is_made_again(run):
+    rince("evaluate", run)
+    first = json.loads((run / "results.json").read_text())
+    (run / "features" / "test.safetensors").write_bytes(b"cut short")
+    rince("evaluate", run)
+    assert json.loads((run / "results.json").read_text()) == first
+
+
+def test_outliers_of_another_size_are_resized_and_that_is_said(run, pictures):
+    done = rince("evaluate", run, "--outliers", pictures)
+    assert f"outliers {pictures.name}: 7 images of several sizes, resized to 16" in done.stderr
+    metrics = json.loads((run / "results.json").read_text())["metrics"]
+    for name in ("auroc", "fpr@95", "auroc_tied", "auroc_neighbours"):
+        assert 0 <= metrics[f"outliers/{pictures.name}/{name}"] <= 1
+    figures = json.loads((run / "figures.json").read_text())
+    assert sum(figures["outliers"][pictures.name]["inliers"]) == pytest.approx(1, abs=1e-3)
+
+
+def test_the_papers_probe_says_which_epoch_was_best(trained, tmp_path):
+    recipe = yaml.safe_load((trained / "recipe.yaml").read_text())
+    assert recipe["views"]["size"] == 16
+    run = tmp_path / "run"
+    shutil.copytree(trained, run)
+    rince("evaluate", run, "--probe", "paper")
+    results = json.loads((run / "results.json").read_text())
+    metrics = results["metrics"]
+    assert metrics["probe/best_test_accuracy"] >= metrics["probe/accuracy"] > 0.2
+    assert 1 <= metrics["probe/best_test_epoch"] <= 100
+    assert "probe/paper" in results["protocol"]
+    assert "probe/fast" not in results["protocol"]
+
+
+def test_a_run_that_did_not_finish_is_refused_unless_asked_for(tmp_path):
+    recipe = write_recipe(tmp_path)
+    rince("train", recipe, "train.max_steps=3", "--out", tmp_path / "run")
+    text = (tmp_path / "run" / "recipe.yaml").read_text()
+    (tmp_path / "run" / "recipe.yaml").write_text(text.replace("max_steps: 3", "max_steps: null"))
+    done = rince("evaluate", tmp_path / "run", check=False)
+    assert done.returncode == 2
+    assert f"stopped at step 3 of {STEPS}" in done.stderr
+    assert "--resume" in done.stderr
+    assert not (tmp_path / "run" / "results.json").exists()
+    rince("evaluate", tmp_path / "run", "--unfinished")
+    assert json.loads((tmp_path / "run" / "results.json").read_text())["step"] == 3
+
+
+def test_a_checkpoint_of_another_architecture_is_refused(run):
+    text = (run / "recipe.yaml").read_text()
+    (run / "recipe.yaml").write_text(text.replace("width: 4", "width: 6"))
+    done = rince("evaluate", run, check=False)
+    assert done.returncode == 2
+    assert "another architecture" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (run / "results.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "name runs to evaluate"),
+        (["nowhere"], "nowhere is no run"),
+        (["RUN", "--outliers", "nowhere"], "'nowhere' does not exist"),
+        (["RUN", "--outliers", "a/x", "--outliers", "b/x"], "two outlier sets are called 'x'"),
+        (["RUN", "--embeddings", "a.npz", "b.npz"], "name runs to evaluate, or two files"),
+        (["RUN", "--out", "x.json"], "--out goes with --embeddings"),
+        (["--embeddings", "a.npz", "b.npz"], "there is no file a.npz"),
+        (["--embeddings", "a.txt", "b.npz"], "must come as .npz, .safetensors or .parquet, got a.txt"),
+    ],
+)
+def test_bad_input_is_named(run, arguments, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    done = rince("evaluate", *(run if argument == "RUN" else argument for argument in arguments), check=False)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert not (run / "results.json").exists()
+
+
+def saved_vectors(seed, number):
+    generator = torch.Generator().manual_seed(seed)
+    labels = torch.randint(0, 4, (number,), generator=generator)
+    means = torch.randn(4, 6, generator=torch.Generator().manual_seed(9))
+    return means[labels] + torch.randn(number, 6, generator=generator), labels
+
+
+def write_vectors(path, vectors, labels):
+    above, names = (labels // 2).numpy(), np.array(["ant", "bee", "cat", "dog"])[labels]
+    if path.suffix == ".npz":
+        np.savez(path, features=vectors.numpy(), labels=names, superclass=above)
+    elif path.suffix == ".safetensors":
+        save_file({"features": vectors, "labels": labels, "superclass": labels // 2}, path)
+    else:
+        columns = {"path": [f"{i}.png" for i in range(len(labels))], "vector": list(vectors.numpy())}
+        pq.write_table(pa.table(columns | {"label": names, "superclass": above}), path)
+    return path
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".safetensors", ".parquet"])
+def test_vectors_of_any_library_are_judged(suffix, tmp_path):
+    (train, train_labels), (test, test_labels) = saved_vectors(0, 120), saved_vectors(1, 50)
+    files = [
+        write_vectors(tmp_path / f"{name}{suffix}", vectors, labels)
+        for name, vectors, labels in (("train", train, train_labels), ("test", test, test_labels))
+    ]
+    rince("evaluate", "--embeddings", *files, "--out", tmp_path / "numbers.json")
+    metrics = json.loads((tmp_path / "numbers.json").read_text())["metrics"]
+    expected = recall_at_k(test, train, query_labels=test_labels // 2, gallery_labels=train_labels // 2)
+    assert metrics["retrieval/superclass/recall@1"] == pytest.approx(expected, abs=1e-9)
+    expected = mean_average_precision(test, train, query_labels=test_labels, gallery_labels=train_labels)
+    assert metrics["retrieval/class/map"] == pytest.approx(expected, abs=1e-9)
+    assert "geometry/similarity/before/rank2" in metrics
+
+
+@pytest.mark.parametrize(
+    ("entries", "message"),
+    [
+        ({"labels": np.arange(3)}, "needs a matrix called features"),
+        ({"features": np.ones((3, 2))}, "needs the classes, called labels; it holds features"),
+        ({"features": np.ones((3, 2)), "labels": np.arange(2)}, "class of"),
+        ({"features": np.ones((3, 2)), "labels": np.ones(3)}, "one integer or text per vector: got float64"),
+        ({"features": np.array([["a"]], dtype=object), "labels": np.arange(1)}, "cannot be read as .npz"),
+    ],
+)
+def test_files_that_lack_something_are_named(entries, message, tmp_path):
+    np.savez(tmp_path / "a.npz", **entries)
+    done = rince("evaluate", "--embeddings", tmp_path / "a.npz", tmp_path / "a.npz", check=False)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert "a.npz" in done.stderr
+
+
+def test_embed_writes_a_row_for_every_image(run, pictures, tmp_path):
+    rince("embed", run, pictures, "--out", tmp_path / "vectors.parquet")
+    table = pq.read_table(tmp_path / "vectors.parquet")
+    assert table["path"].to_pylist() == [str(pictures / f"{n}.png") for n in range(6)] + [str(pictures / "large.jpg")]
+    expected = features_by_hand(run, load_images("fashion", "test").images[:6]).numpy()
+    assert np.stack(table["vector"].to_numpy())[:6] == pytest.approx(expected, abs=1e-5)
+    rince("embed", run, pictures / "0.png", "--out", tmp_path / "one.parquet", "--which", "embeddings")
+    one = np.stack(pq.read_table(tmp_path / "one.parquet")["vector"].to_numpy())
+    assert one.shape == (1, 8)
+    assert np.linalg.norm(one) == pytest.approx(1, abs=1e-5)
+
+
+def test_neighbours_are_the_nearest_and_never_the_query_itself(run, pictures, tmp_path):
+    done = rince("neighbours", run, pictures / "0.png", pictures, "-k", 2, "--picture", tmp_path / "near.png")
+    features = torch.nn.functional.normalize(features_by_hand(run, load_images("fashion", "test").images[:6]), dim=1)
+    order = (features[1:] @ features[0]).argsort(descending=True) + 1
+    lines = done.stdout.splitlines()
+    assert lines[0] == str(pictures / "0.png")
+    shown = [line.split()[-1] for line in lines[1:3]]
+    assert str(pictures / "0.png") not in shown
+    assert [line for line in shown if not line.endswith("large.jpg")][0] == str(pictures / f"{int(order[0])}.png")
+    with Image.open(tmp_path / "near.png") as picture:
+        assert picture.size == (4 + 3 * 100 + 8, 104)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["embed", "RUN", "nowhere", "--out", "v.parquet"], "no file and no folder 'nowhere'"),
+        (["embed", "RUN", "PICTURES", "--out", "v.csv"], "end in .parquet, got v.csv"),
+        (["embed", "RUN", "EMPTY", "--out", "v.parquet"], "no file under"),
+        (["embed", "RUN", "PICTURES", "--out", "no/such/v.parquet"], "cannot write no/such/v.parquet"),
+        (["neighbours", "RUN", "nowhere", "PICTURES"], "no file and no folder 'nowhere'"),
+        (["export", "nowhere", "--out", "x"], "nowhere is no run"),
+        (["export", "RUN", "--out", "PICTURES"], "is not empty"),
+    ],
+)
+def test_bad_input_of_the_other_commands_is_named(run, pictures, arguments, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty").mkdir()
+    places = {"RUN": run, "PICTURES": pictures, "EMPTY": tmp_path / "empty"}
+    done = rince(*(places.get(argument, argument) for argument in arguments), check=False)
+    assert done.returncode == 2, done.stdout
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not list(tmp_path.glob("*.writing"))
+
+
+def test_export_gives_the_same_features_in_onnx_runtime(run, tmp_path):
+    import onnxruntime  # noqa: PLC0415 - heavy, used here alone
+
+    rince("export", run, "--out", tmp_path / "exported")
+    images = load_images("fashion", "test").images[:5]
+    trained = open_trained(run)
+    batch = trained.views.resize_and_normalise(images)
+    session = onnxruntime.InferenceSession(tmp_path / "exported" / "encoder.onnx")
+    features, embeddings = session.run(["features", "embeddings"], {"images": batch.numpy()})
+    with torch.no_grad():
+        expected_embeddings, expected = trained.encoder(batch, with_features=True)
+    assert features == pytest.approx(expected.numpy(), abs=1e-4)
+    assert embeddings == pytest.approx(expected_embeddings.numpy(), abs=1e-4)
+    weights = load_file(tmp_path / "exported" / "encoder.safetensors")
+    assert weights.keys() == trained.encoder.state_dict().keys()
+    assert all(torch.equal(weights[name], value) for name, value in trained.encoder.state_dict().items())
+    about = json.loads((tmp_path / "exported" / "encoder.json").read_text())
+    assert about["input"]["mean"] == [0.3]
+    assert about["outputs"] == {"features": 32, "embeddings": 8}

@@ -1,0 +1,129 @@
+"""Inlier scores and their judges against scikit-learn."""
+
+import numpy as np
+import pytest
+import torch
+from sklearn.metrics import roc_auc_score, roc_curve
+from sklearn.mixture import GaussianMixture
+from sklearn.neighbors import NearestNeighbors
+
+from rince import ConfigError, DataError, ShapeError
+from rince.evaluation import ClassGaussians, auroc, fpr_at_recall, neighbour_score
+
+
+def features(dim, samples=240, classes=4, seed=0, spread=0.4):
+    """Class clusters of unequal sizes; and outliers from the space between them."""
+    generator = torch.Generator().manual_seed(seed)
+    labels = torch.randint(0, classes, (samples,), generator=generator) ** 2
+    means = torch.randn(classes**2, dim, generator=generator)
+    # Three strong directions and a weak rest, as real features have them.
+    shape = torch.cat([torch.full((3,), 1.0), torch.full((dim - 3,), 0.1)])
+    inliers = means[labels] + spread * shape * torch.randn(samples, dim, generator=generator)
+    outliers = means.mean(0) + spread * torch.randn(samples, dim, generator=generator) + 0.5 * means[labels]
+    return inliers, labels, outliers
+
+
+def mixture_scores(train, labels, test, reg_covar=1e-6):
+    train, test = (torch.nn.functional.normalize(x.double(), dim=1).numpy() for x in (train, test))
+    scores = [
+        GaussianMixture(1, reg_covar=reg_covar).fit(train[labels.numpy() == label]).score_samples(test)
+        for label in np.unique(labels)
+    ]
+    return np.max(scores, axis=0)
+
+
+@pytest.mark.parametrize(("dim", "case"), [(8, "more samples than dimensions"), (200, "fewer"), (60, "about as many")])
+def test_scores_are_those_of_gaussian_mixtures(dim, case):
+    inliers, labels, outliers = features(dim)
+    train, test, known = inliers[:160], inliers[160:], labels[:160]
+    gaussians = ClassGaussians(train, known)
+    expected = mixture_scores(train, known, torch.cat([test, outliers]))
+    scores = gaussians.score(torch.cat([test, outliers])).numpy()
+    assert scores == pytest.approx(expected, rel=1e-3, abs=0.5)
+    truth = np.r_[np.ones(len(test)), np.zeros(len(outliers))]
+    reference = roc_auc_score(truth, expected)
+    assert 0.5 < reference <= 1
+    assert auroc(gaussians.score(test), gaussians.score(outliers)) == pytest.approx(reference, abs=1e-3)
+
+
+def test_regularisation_is_that_of_the_mixture():
+    inliers, labels, outliers = features(50)
+    scores = ClassGaussians(inliers, labels, regularisation=1e-2).score(outliers).numpy()
+    assert scores == pytest.approx(mixture_scores(inliers, labels, outliers, reg_covar=1e-2), rel=1e-4, abs=1e-2)
+
+
+def test_tied_covariance_orders_by_the_mahalanobis_distance():
+    inliers, labels, outliers = features(12)
+    unit = torch.nn.functional.normalize(inliers.double(), dim=1).numpy()
+    names = np.unique(labels)
+    means = np.stack([unit[labels.numpy() == label].mean(0) for label in names])
+    centred = unit - means[np.searchsorted(names, labels.numpy())]
+    precision = np.linalg.inv(centred.T @ centred / len(centred) + 1e-6 * np.eye(12))
+    test = torch.nn.functional.normalize(outliers.double(), dim=1).numpy()
+    distances = [np.einsum("nd,de,ne->n", test - mean, precision, test - mean) for mean in means]
+    expected = -0.5 * np.min(distances, axis=0)
+    scores = ClassGaussians(inliers, labels, covariance="tied").score(outliers).double().numpy()
+    assert scores - scores.mean() == pytest.approx(expected - expected.mean(), rel=1e-3, abs=1e-2)
+
+
+def test_a_class_of_one_sample_is_a_ball_around_it():
+    inliers, labels, outliers = features(20)
+    labels = labels.clone()
+    labels[0] = 99
+    scores = ClassGaussians(inliers, labels, regularisation=1e-3).score(outliers)
+    assert scores.isfinite().all()
+    assert scores.numpy() == pytest.approx(mixture_one(inliers, labels, outliers), rel=1e-3, abs=0.1)
+
+
+def mixture_one(train, labels, test):
+    """As the mixture, which refuses a single sample: there the density is N(sample, εI)."""
+    several = labels != 99
+    rest = mixture_scores(train[several], labels[several], test, reg_covar=1e-3)
+    unit = torch.nn.functional.normalize(torch.cat([train[~several], test]).double(), dim=1)
+    distance = (unit[1:] - unit[0]).square().sum(1) / 1e-3
+    alone = -0.5 * (20 * np.log(2 * np.pi * 1e-3) + distance.numpy())
+    return np.maximum(rest, alone)
+
+
+def test_equal_embeddings_and_zero_rows_have_finite_scores():
+    gaussians = ClassGaussians(torch.ones(6, 4), torch.arange(6) % 2)
+    assert gaussians.score(torch.tensor([[1.0, 1, 1, 1], [0, 0, 0, 0]])).isfinite().all()
+
+
+def test_auroc_and_fpr_are_those_of_scikit_learn_ties_included():
+    generator = torch.Generator().manual_seed(3)
+    inliers = (torch.randn(200, generator=generator) + 1).mul(4).round()
+    outliers = torch.randn(150, generator=generator).mul(4).round()
+    truth = np.r_[np.ones(200), np.zeros(150)]
+    both = torch.cat([inliers, outliers]).numpy()
+    assert auroc(inliers, outliers) == pytest.approx(roc_auc_score(truth, both), abs=1e-12)
+    false, true, _ = roc_curve(truth, both, drop_intermediate=False)
+    for recall in (0.5, 0.95, 1.0):
+        assert fpr_at_recall(inliers, outliers, recall=recall) == pytest.approx(false[np.argmax(true >= recall)])
+
+
+def test_neighbour_score_is_the_cosine_of_the_kth_neighbour():
+    inliers, _, outliers = features(9)
+    distances, _ = NearestNeighbors(n_neighbors=5, metric="cosine").fit(inliers).kneighbors(outliers)
+    assert neighbour_score(outliers, inliers, k=5).numpy() == pytest.approx(1 - distances[:, -1], abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "match"),
+    [
+        (lambda f, y: ClassGaussians(f, y, covariance="diagonal"), ConfigError, "'full' or 'tied', got 'diagonal'"),
+        (lambda f, y: ClassGaussians(f, y, regularisation=0), ConfigError, "must be positive"),
+        (lambda f, y: ClassGaussians(f, y[:-1]), ShapeError, "labels must hold one integer"),
+        (lambda f, y: ClassGaussians(f, y).score(f[:, :3]), ShapeError, "vectors of length 9, got 3"),
+        (lambda f, y: neighbour_score(f, f, k=0), ConfigError, "k must be from 1"),
+        (lambda f, y: neighbour_score(f, f[:, :3]), ShapeError, "must have one length, got 9 and 3"),
+        (lambda f, y: auroc(torch.empty(0), torch.ones(3)), DataError, "inlier_scores is empty"),
+        (lambda f, y: auroc(f, torch.ones(3)), ShapeError, "inlier_scores must be one number per sample"),
+        (lambda f, y: fpr_at_recall(f[:, 0], f[:, 0], recall=0), ConfigError, "recall must be above 0"),
+        (lambda f, y: auroc(torch.tensor([float("nan")]), torch.ones(3)), DataError, "NaN or infinity"),
+    ],
+)
+def test_bad_input_is_named(call, error, match):
+    inliers, labels, _ = features(9)
+    with pytest.raises(error, match=match):
+        call(inliers, labels)

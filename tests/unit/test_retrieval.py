@@ -1,0 +1,183 @@
+"""Retrieval metrics against scikit-learn, query by query."""
+
+import numpy as np
+import pytest
+import torch
+from sklearn.metrics import average_precision_score, ndcg_score, roc_auc_score
+from sklearn.metrics import precision_recall_curve as sklearn_curve
+from sklearn.neighbors import NearestNeighbors
+
+from rince import ConfigError, DataError, InstanceRanks, ShapeError, TableRanks
+from rince.evaluation import (
+    mean_average_precision,
+    ndcg,
+    precision_recall_curve,
+    rank_order_accuracy,
+    recall_at_k,
+    retrieval,
+)
+
+RANKS = TableRanks.from_tree(["a/x/0", "a/x/1", "a/y/2", "b/z/3", "b/z/4"])
+
+
+def embeddings(seed=0, queries=37, gallery=211, dim=6, grid=False):
+    """Clusters around class means; on a grid of few values, so that many cosines are exactly equal, if asked."""
+    generator = torch.Generator().manual_seed(seed)
+    labels = torch.randint(0, 5, (queries + gallery,), generator=generator)
+    means = torch.randn(5, dim, generator=generator)
+    vectors = means[labels] + 1.5 * torch.randn(queries + gallery, dim, generator=generator)
+    if grid:
+        vectors = torch.where(vectors > 0, 1.0, -1.0)
+    return vectors[:queries], vectors[queries:], labels[:queries], labels[queries:]
+
+
+def cosines(queries, gallery):
+    return (torch.nn.functional.normalize(queries, dim=1) @ torch.nn.functional.normalize(gallery, dim=1).T).numpy()
+
+
+@pytest.fixture(params=["distinct", "tied"])
+def case(request):
+    return embeddings(grid=request.param == "tied", dim=4 if request.param == "tied" else 6)
+
+
+@pytest.fixture(params=["one block", "blocks of a few rows"], autouse=True)
+def blocks(request, monkeypatch):
+    if request.param != "one block":
+        monkeypatch.setattr(retrieval, "BLOCK_BYTES", 4 * 211 * 3)
+
+
+@pytest.mark.parametrize("k", [1, 3, 10])
+def test_recall_equals_the_nearest_neighbours_of_scikit_learn(k):
+    queries, gallery, query_labels, gallery_labels = embeddings()
+    near = NearestNeighbors(n_neighbors=k, metric="cosine").fit(gallery).kneighbors(queries, return_distance=False)
+    expected = (gallery_labels.numpy()[near] == query_labels.numpy()[:, None]).any(1).mean()
+    assert 0 < expected < 1
+    value = recall_at_k(queries, gallery, query_labels=query_labels, gallery_labels=gallery_labels, k=k)
+    assert value == pytest.approx(expected, abs=1e-12)
+
+
+def test_map_equals_scikit_learn_ties_included(case):
+    queries, gallery, query_labels, gallery_labels = case
+    scores = cosines(queries, gallery)
+    expected = np.mean(
+        [
+            average_precision_score(gallery_labels.numpy() == int(q), row)
+            for q, row in zip(query_labels, scores, strict=True)
+        ]
+    )
+    value = mean_average_precision(queries, gallery, query_labels=query_labels, gallery_labels=gallery_labels)
+    assert value == pytest.approx(expected, abs=1e-6)
+
+
+def test_the_curve_passes_through_the_points_of_scikit_learn():
+    queries, gallery, query_labels, gallery_labels = embeddings()
+    curve = precision_recall_curve(
+        queries, gallery, query_labels=query_labels, gallery_labels=gallery_labels, points=11
+    )
+    rows = []
+    for label, row in zip(query_labels, cosines(queries, gallery), strict=True):
+        precision, recall, _ = sklearn_curve(gallery_labels.numpy() == int(label), row)
+        # At recall r the first threshold, from high to low, that finds at least a share r.
+        precision, recall = precision[-2::-1], recall[-2::-1]
+        rows.append([precision[np.argmax(recall >= max(r, 1e-9) - 1e-9)] for r in np.linspace(0, 1, 11)])
+    # scikit-learn has points between two hits as well: at recall 0 its first is the best score, right or wrong.
+    expected = np.mean(rows, axis=0)
+    assert curve.precision[1:].numpy() == pytest.approx(expected[1:], abs=1e-6)
+    assert curve.recall.tolist() == pytest.approx(np.linspace(0, 1, 11))
+    assert curve.average == pytest.approx(
+        mean_average_precision(queries, gallery, query_labels=query_labels, gallery_labels=gallery_labels), abs=1e-12
+    )
+
+
+@pytest.mark.parametrize("k", [None, 1, 7])
+def test_ndcg_equals_scikit_learn_ties_included(case, k):
+    queries, gallery, query_labels, gallery_labels = case
+    ranks = RANKS(query_labels, gallery_labels).numpy()
+    grades = np.where(ranks > 0, RANKS.ranks + 1 - ranks, 0)
+    expected = np.mean(
+        [ndcg_score(g[None], s[None], k=k) for g, s in zip(grades, cosines(queries, gallery), strict=True)]
+    )
+    value = ndcg(queries, gallery, query_labels=query_labels, gallery_labels=gallery_labels, rank_source=RANKS, k=k)
+    assert value == pytest.approx(expected, abs=1e-6)
+
+
+def test_rank_order_accuracy_is_the_auroc_of_each_rank_against_all_farther(case):
+    queries, gallery, query_labels, gallery_labels = case
+    expected = []
+    for ranks, row in zip(RANKS(query_labels, gallery_labels).numpy(), cosines(queries, gallery), strict=True):
+        order = np.where(ranks > 0, ranks, 99)
+        shares = [
+            roc_auc_score(order[order >= rank] == rank, row[order >= rank])
+            for rank in np.unique(ranks[ranks > 0])
+            if (order > rank).any()
+        ]
+        expected.append(np.mean(shares))
+    value = rank_order_accuracy(
+        queries, gallery, query_labels=query_labels, gallery_labels=gallery_labels, rank_source=RANKS
+    )
+    assert value == pytest.approx(np.mean(expected), abs=1e-6)
+
+
+def test_excluded_items_are_as_good_as_absent():
+    queries, gallery, query_labels, gallery_labels = embeddings()
+    kept = gallery_labels != 2
+    table = RANKS.table.clone()
+    table[:, 2] = -1
+    whole = {"query_labels": query_labels, "gallery_labels": gallery_labels, "rank_source": TableRanks(table)}
+    part = {"query_labels": query_labels, "gallery_labels": gallery_labels[kept], "rank_source": TableRanks(table)}
+    for metric in (ndcg, rank_order_accuracy):
+        assert metric(queries, gallery, **whole) == pytest.approx(metric(queries, gallery[kept], **part), abs=1e-12)
+
+
+def test_queries_with_nothing_to_find_are_left_out_and_none_at_all_is_an_error():
+    queries, gallery, query_labels, gallery_labels = embeddings()
+    alone = query_labels.clone()
+    alone[:5] = 77
+    value = mean_average_precision(queries, gallery, query_labels=alone, gallery_labels=gallery_labels)
+    rest = mean_average_precision(queries[5:], gallery, query_labels=alone[5:], gallery_labels=gallery_labels)
+    assert value == pytest.approx(rest, abs=1e-12)
+    with pytest.raises(DataError, match="share their labels"):
+        mean_average_precision(queries, gallery, query_labels=alone * 0 + 77, gallery_labels=gallery_labels)
+
+
+def test_all_equal_embeddings_are_at_chance_and_zero_rows_at_cosine_zero():
+    _, _, query_labels, gallery_labels = embeddings()
+    same, others = torch.ones(37, 6), torch.ones(211, 6)
+    labels = {"query_labels": query_labels, "gallery_labels": gallery_labels}
+    share = np.mean([(gallery_labels == q).double().mean() for q in query_labels])
+    # A matrix product may round equal cosines differently at the edge of a block.
+    assert mean_average_precision(same, others, **labels) == pytest.approx(share, abs=0.01)
+    assert rank_order_accuracy(same, others, **labels, rank_source=RANKS) == pytest.approx(0.5, abs=0.01)
+    assert mean_average_precision(0 * same, others, **labels) == pytest.approx(share, abs=1e-12)
+
+
+def test_instances_find_their_own_other_view():
+    vectors = torch.nn.functional.normalize(torch.randn(20, 8, generator=torch.Generator().manual_seed(1)), dim=1)
+    ids = torch.arange(20)
+    value = ndcg(vectors, vectors, query_labels=ids, gallery_labels=ids, rank_source=InstanceRanks())
+    assert value == pytest.approx(1, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "match"),
+    [
+        ({"queries": torch.ones(37)}, ShapeError, "queries must be a matrix"),
+        ({"queries": torch.ones(37, 5)}, ShapeError, "vectors of one length, got 5 and 6"),
+        ({"gallery": torch.empty(0, 6)}, DataError, "gallery is empty"),
+        ({"queries": torch.full((37, 6), float("nan"))}, DataError, "NaN or infinity in 37 of 37 rows, first in row 0"),
+        ({"query_labels": torch.zeros(36, dtype=torch.long)}, ShapeError, "query_labels must hold one integer"),
+        (
+            {"gallery_labels": torch.zeros(211)},
+            ShapeError,
+            "gallery_labels must hold one integer per vector: got torch.float32",
+        ),
+        ({"k": 0}, ConfigError, "k must be from 1"),
+        ({"k": 212}, ConfigError, "k must be from 1 to the size of the gallery, 211"),
+    ],
+)
+def test_bad_input_is_named(change, error, match):
+    queries, gallery, query_labels, gallery_labels = embeddings()
+    given = {"queries": queries, "gallery": gallery, "query_labels": query_labels, "gallery_labels": gallery_labels}
+    given |= change
+    with pytest.raises(error, match=match):
+        recall_at_k(given.pop("queries"), given.pop("gallery"), **given)
