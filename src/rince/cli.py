@@ -86,7 +86,7 @@ def validate(file: Annotated[Path, typer.Argument(help="A recipe file.")]) -> No
     if not file.is_file():
         raise ConfigError(f"there is no file {file}")
     recipe = load_recipe(file)
-    typer.echo(f"{file} is valid: {recipe.name}, {len(recipe.loss.terms)} rank(s), {recipe.train.epochs} epochs")
+    typer.echo(f"{file} is valid: {recipe.name}, {recipe.method.kind}, {recipe.train.epochs} epochs")
 
 
 @app.command()
@@ -266,11 +266,14 @@ def report(
     out: Annotated[Path, typer.Option(help="Folder to write to.", show_default=False)],
 ) -> None:
     """Compare evaluated runs on one page that works from disk, with every figure and table as files beside it."""
+    from rince.evaluation.evaluate import read_results
     from rince.report.page import write_report
+    from rince.report.tables import compare, terminal
 
     with _progress("report") as tell:
         page = write_report(runs, out, tell=tell)
-    typer.echo(f"wrote {page}")
+    typer.echo(terminal(compare(read_results(run)[0] for run in runs)))
+    typer.echo(f"\nthe page: {page}\nfigures and tables beside it; open it in any browser")
 
 
 @contextmanager

@@ -110,6 +110,63 @@ class Loss(_Section):
         return self
 
 
+class ContrastMethod(_Section):
+    """Momentum contrast with the ranked loss: RINCE, SCL, InfoNCE."""
+
+    kind: Literal["contrast"] = "contrast"
+
+
+class TripletMethod(_Section):
+    """Momentum contrast with a triplet loss whose margin depends on the rank."""
+
+    kind: Literal["triplet"]
+    margins: Annotated[list[PositiveFloat], Field(min_length=1)] = [0.5, 1.0]
+
+
+class CrossEntropyMethod(_Section):
+    """Cross-entropy on the classes."""
+
+    kind: Literal["cross-entropy"]
+    smoothing: Fraction = Field(0.0, description="α: mass that the other classes of the superclass share")
+    superclass_weight: Fraction = Field(0.0, description="λ of a second head, for superclasses; 0 for one head")
+
+
+class ContrastTwoHeadsMethod(_Section):
+    """Momentum contrast on classes with one head and on superclasses with another."""
+
+    kind: Literal["contrast-two-heads"]
+    superclass_weight: Fraction = Field(0.3, description="λ of the head for superclasses")
+
+
+class HierarchicalTripletMethod(_Section):
+    """Triplets with margins by hierarchy, in batches where close classes meet."""
+
+    kind: Literal["hierarchical-triplet"]
+    anchors: PositiveInt = Field(30, description="l′: classes drawn per batch, one sample each")
+    near: PositiveInt = Field(10, description="c: samples from a class close to each of them")
+    random: Annotated[int, Field(ge=0)] = Field(182, description="t: samples from all")
+    slack: Annotated[float, Field(ge=0)] = Field(0.1, description="β, part of every margin")
+
+
+class FastAPMethod(_Section):
+    """Average precision by soft histograms, in batches of few superclasses."""
+
+    kind: Literal["fast-ap"]
+    bins: PositiveInt = 5
+    categories: PositiveInt = Field(2, description="superclasses that make a batch")
+
+
+Method = Annotated[
+    ContrastMethod
+    | TripletMethod
+    | CrossEntropyMethod
+    | ContrastTwoHeadsMethod
+    | HierarchicalTripletMethod
+    | FastAPMethod,
+    Field(discriminator="kind"),
+]
+
+
 class Bank(_Section):
     """The memory bank."""
 
@@ -191,7 +248,8 @@ class Recipe(_Section):
     views: ViewSettings = ViewSettings()
     model: Model = Model()
     ranks: Ranks = Ranks()
-    loss: Loss
+    method: Method = ContrastMethod()
+    loss: Loss | None = Field(None, description="of the methods contrast and contrast-two-heads")
     bank: Bank = Bank()
     twin: Twin = Twin()
     optimizer: Optimizer = Optimizer()
@@ -200,9 +258,53 @@ class Recipe(_Section):
     save: Save = Save()
     log: Log = Log()
 
+    @property
+    def terms(self) -> tuple[Term, ...]:
+        """Of the ranked loss; none for methods that have another."""
+        return tuple(self.loss.terms) if self.loss else ()
+
+    @property
+    def has_bank(self) -> bool:
+        """Whether the method keeps past keys."""
+        return self.method.kind in ("contrast", "triplet", "contrast-two-heads")
+
+    @property
+    def in_batch(self) -> bool:
+        """Whether the method compares all samples of a batch, so that the batch cannot be split."""
+        return self.method.kind in ("hierarchical-triplet", "fast-ap")
+
+    @property
+    def needs_superclasses(self) -> bool:
+        """Whether the method is about superclasses, whatever the ranks are."""
+        if isinstance(self.method, CrossEntropyMethod):
+            return self.method.smoothing > 0 or self.method.superclass_weight > 0
+        return self.in_batch or self.method.kind == "contrast-two-heads"
+
+    @model_validator(mode="after")
+    def _loss_fits_the_method(self) -> Recipe:
+        wants = self.method.kind in ("contrast", "contrast-two-heads")
+        if wants and self.loss is None:
+            raise ValueError(f"method.kind={self.method.kind} needs loss.terms, one for every rank")
+        if not wants and self.loss is not None:
+            raise ValueError(f"method.kind={self.method.kind} has a loss of its own; leave out `loss`")
+        if self.method.kind == "contrast-two-heads" and len(self.terms) != 1:
+            raise ValueError(f"method.kind=contrast-two-heads has one term for both heads, got {len(self.terms)}")
+        if self.in_batch and self.train.accumulate > 1:
+            raise ValueError(f"method.kind={self.method.kind} compares all samples of a batch; use train.accumulate=1")
+        if self.method.kind == "hierarchical-triplet" and self.ranks.kind != "tree":
+            raise ValueError(f"method.kind=hierarchical-triplet needs ranks.kind=tree, got {self.ranks.kind}")
+        return self
+
     @model_validator(mode="after")
     def _batch_fits(self) -> Recipe:
-        if self.train.batch > self.bank.size:
+        method = self.method
+        if isinstance(method, HierarchicalTripletMethod):
+            wanted = method.anchors * (1 + method.near) + method.random
+            if self.train.batch != wanted:
+                raise ValueError(
+                    f"train.batch must be anchors · (1 + near) + random of the method, {wanted}; got {self.train.batch}"
+                )
+        if self.has_bank and self.train.batch > self.bank.size:
             raise ValueError(f"train.batch ({self.train.batch}) must not exceed bank.size ({self.bank.size})")
         if self.train.batch % self.train.accumulate:
             raise ValueError(f"train.accumulate ({self.train.accumulate}) must divide train.batch ({self.train.batch})")
@@ -356,7 +458,12 @@ def _known_keys(location: tuple[Any, ...]) -> list[str]:
     for part in location:
         if isinstance(part, int):
             continue
+        if part not in model.model_fields:  # the kind of a method, which pydantic puts into the path
+            model = next(
+                m for m in get_args(get_args(Method)[0]) if get_args(m.model_fields["kind"].annotation) == (part,)
+            )
+            continue
         annotation = model.model_fields[part].annotation
         candidates = [annotation, *get_args(annotation), *(a for arg in get_args(annotation) for a in get_args(arg))]
-        model = next(c for c in candidates if isinstance(c, type) and issubclass(c, BaseModel))
+        model = next((c for c in candidates if isinstance(c, type) and issubclass(c, BaseModel)), model)
     return sorted(model.model_fields)

@@ -272,6 +272,11 @@ class RankedInfoNCE(nn.Module):
             raise why_not_finite(queries=queries, candidates=candidates)
         return output
 
+    @property
+    def rank_count(self) -> int:
+        """How many ranks have a term."""
+        return len(self.terms)
+
     def count(self, ranks: Tensor) -> Tensor:
         """`(terms,)`: what every ℓᵢ of these queries is divided by; adds up over the parts of a batch."""
         return self._checked_count(ranks)[1]

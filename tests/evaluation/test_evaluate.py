@@ -245,7 +245,7 @@ def test_neighbours_are_the_nearest_and_never_the_query_itself(run, pictures, tm
     assert lines[0] == str(pictures / "0.png")
     shown = [line.split()[-1] for line in lines[1:3]]
     assert str(pictures / "0.png") not in shown
-    assert [line for line in shown if not line.endswith("large.jpg")][0] == str(pictures / f"{int(order[0])}.png")
+    assert next(line for line in shown if not line.endswith("large.jpg")) == str(pictures / f"{int(order[0])}.png")
     with Image.open(tmp_path / "near.png") as picture:
         assert picture.size == (4 + 3 * 100 + 8, 104)
 

@@ -22,7 +22,7 @@ def test_show_cp_validate(tmp_path):
     copy = tmp_path / "mine.yaml"
     rince("cp", "cifar100/rince-in", copy, "scale=reduced")
     assert load_recipe(copy) == load_recipe("cifar100/rince-in", ["scale=reduced"])
-    assert "is valid: cifar100/rince-in, 2 rank(s), 24 epochs" in rince("validate", copy).stdout
+    assert "is valid: cifar100/rince-in, contrast, " in rince("validate", copy).stdout
     assert rince("cp", "demo/scl-in", copy, check=False).returncode == 2
 
 

@@ -69,10 +69,10 @@ def test_steps_can_be_taken_up_anywhere(photographs, tmp_path):
     assert [step.step for step in later] == [3, 4]
     for one, other in zip(whole[3:], later, strict=True):
         assert torch.equal(one.labels, other.labels)
-        assert torch.equal(one.query_view, other.query_view)
-        assert torch.equal(one.key_view, other.key_view)
-        assert not torch.equal(one.query_view, one.key_view)
-    assert one.query_view.shape == (16, 3, 24, 24)
+        assert torch.equal(one.views[0], other.views[0])
+        assert torch.equal(one.views[1], other.views[1])
+        assert not torch.equal(one.views[0], one.views[1])
+    assert one.views[0].shape == (16, 3, 24, 24)
 
 
 def test_a_broken_photograph_is_named(photographs, tmp_path):

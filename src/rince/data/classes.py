@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import torch
+from torch import Tensor
+
 from rince.data.folders import LargeImages
 from rince.data.images import ImageSet
 from rince.errors import DataError
@@ -56,3 +59,9 @@ def class_levels(images: ImageSet | LargeImages, taxonomy: str) -> dict[str, lis
             else tuple(f"level{n}" if n > 1 else "class" for n in range(1, depth + 1))
         )
     return {name: ["/".join(path[: max(1, len(path) - up)]) for path in paths] for up, name in enumerate(named[:depth])}
+
+
+def group_numbers(groups: list[str]) -> Tensor:
+    """`(classes,)`: a number for the group of every class, by order of appearance."""
+    numbers = {group: number for number, group in enumerate(dict.fromkeys(groups))}
+    return torch.tensor([numbers[group] for group in groups])

@@ -24,7 +24,7 @@ from rince.errors import DataError
 from rince.models.encoder import Encoder
 from rince.train.checkpoint import load_checkpoint
 from rince.train.record import CHECKPOINT, open_run
-from rince.train.setup import build_seeded_encoder
+from rince.train.setup import build_seeded_encoder, total_steps
 
 FEATURES = "features"  # folder of a run
 BATCH = 256
@@ -43,13 +43,14 @@ class Embedded(NamedTuple):
 
 @dataclass(frozen=True)
 class TrainedRun:
-    """A run with its encoder, ready to be looked at."""
+    """A run with its encoder, ready to be looked at; at step `step` of `steps`."""
 
     folder: Path
     recipe: Recipe
     encoder: Encoder
     views: Views
     step: int
+    steps: int
 
     @property
     def channels(self) -> int:
@@ -69,8 +70,8 @@ class TrainedRun:
 def open_trained(folder: Path) -> TrainedRun:
     """The run in a folder, with the weights of its last checkpoint: all of them, and no others."""
     recipe = open_run(folder)
-    saved = load_checkpoint(folder / CHECKPOINT, {"encoder", "step"})
-    encoder = build_seeded_encoder(recipe, len(recipe.views.mean))
+    saved = load_checkpoint(folder / CHECKPOINT, {"encoder", "groups", "step", "steps_per_epoch"})
+    encoder = build_seeded_encoder(recipe, len(recipe.views.mean), saved["groups"])
     try:
         encoder.load_state_dict(saved["encoder"], strict=True)
     except RuntimeError as error:
@@ -81,7 +82,8 @@ def open_trained(folder: Path) -> TrainedRun:
         ) from None
     if recipe.model.channels_last:
         encoder.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    return TrainedRun(folder, recipe, encoder.eval(), Views(**dict(recipe.views)), int(saved["step"]))
+    steps = total_steps(recipe, int(saved["steps_per_epoch"]))
+    return TrainedRun(folder, recipe, encoder.eval(), Views(**dict(recipe.views)), int(saved["step"]), steps)
 
 
 def embed(run: TrainedRun, images: ImageSet | LargeImages, *, tell: Tell | None = None) -> Embedded:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 import rince
-from rince.data.classes import class_levels
+from rince.data.classes import class_levels, group_numbers
 from rince.data.folders import LargeImages, find_images
 from rince.data.images import ImageSet, load_images
 from rince.data.views import Views
@@ -21,7 +21,6 @@ from rince.evaluation.judge import Tell, Verdict, judge, nobody
 from rince.evaluation.probe import Protocol
 from rince.evaluation.samples import Samples, read_samples
 from rince.train.record import write_whole
-from rince.train.setup import total_steps
 
 RESULTS, FIGURES = "results.json", "figures.json"
 
@@ -50,7 +49,7 @@ def evaluate(
         load_split(run, run.recipe.data.train_split),
         load_split(run, run.recipe.data.test_split),
     )
-    expected = total_steps(run.recipe, len(train_images))
+    expected = run.steps
     if run.step < expected and not unfinished:
         raise DataError(
             f"{folder} stopped at step {run.step} of {expected}; finish it with `rince train --resume {folder}`, or "
@@ -120,12 +119,6 @@ def load_samples(
     made = embed_once(run, images, name, tell=lambda done, of: tell(f"features, {name}", done, of))
     labels = {level: group_numbers(groups)[images.labels] for level, groups in levels.items()}
     return Samples(made.features, labels, made.embeddings)
-
-
-def group_numbers(groups: list[str]) -> Tensor:
-    """`(classes,)`: a number for the group of every class, by order of appearance."""
-    numbers = {group: number for number, group in enumerate(dict.fromkeys(groups))}
-    return torch.tensor([numbers[group] for group in groups])
 
 
 def _named(sources: list[str]) -> dict[str, str]:

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from rince.errors import ConfigError
-from rince.models.heads import mlp_head
+from rince.models.heads import mlp_head, side_by_side
 from rince.models.resnet import Norm, Stem, resnet
 
 
@@ -50,23 +50,28 @@ class Encoder(nn.Module):
         self.backbone = backbone
         self.head = head
         self.feature_dim = feature_dim
-        self.dim = linears[-1].out_features if linears else feature_dim
+        self.dim = int(getattr(head, "dim", linears[-1].out_features if linears else feature_dim))
 
     def features(self, images: Tensor) -> Tensor:
         """Features `(batch, feature_dim)` of images, not normalised."""
         features: Tensor = self.backbone(images)
         return features
 
-    def forward(self, images: Tensor, *, with_features: bool = False) -> Tensor | tuple[Tensor, Tensor]:
+    def forward(
+        self, images: Tensor, *, with_features: bool = False, raw: bool = False
+    ) -> Tensor | tuple[Tensor, Tensor]:
         """Embeddings `(batch, dim)` of unit length, at least in float32; a head's output of zero stays zero.
 
         Args:
             images: `(batch, channels, height, width)`.
             with_features: return `(embeddings, features)`, which also works through DDP and other wrappers that only
                 know `forward`.
+            raw: return what the head gives, for a classifier.
         """
         features = self.features(images)
         vectors: Tensor = self.head(features)
+        if raw:
+            return vectors
         if vectors.dtype in (torch.float16, torch.bfloat16):
             vectors = vectors.float()
         embeddings = F.normalize(vectors, dim=1)
@@ -82,6 +87,8 @@ def build_encoder(
     norm: Norm,
     head_hidden: int | None,
     dim: int,
+    heads: int = 1,
+    classes: Sequence[int] = (),
     blocks: Sequence[int] | None = None,
 ) -> Encoder:
     """A residual network with an MLP head; `resnet` explains the first arguments and `blocks`.
@@ -94,8 +101,13 @@ def build_encoder(
         norm: `"batch"` or `"group"`.
         head_hidden: hidden units of the head; None is as many as the feature has (the paper on CIFAR-100).
         dim: length of an embedding; 128 in the paper.
+        heads: how many MLP heads stand side by side.
+        classes: linear classifiers with so many outputs each, in place of MLP heads.
         blocks: blocks per stage, in place of those that `depth` stands for.
     """
     backbone = resnet(depth, width=width, channels=channels, stem=stem, blocks=blocks, norm=norm)
     inputs = backbone.feature_dim
-    return Encoder(backbone, mlp_head(inputs, inputs if head_hidden is None else head_hidden, dim))
+    if classes:
+        return Encoder(backbone, side_by_side([nn.Linear(inputs, outputs) for outputs in classes]))
+    hidden = inputs if head_hidden is None else head_hidden
+    return Encoder(backbone, side_by_side([mlp_head(inputs, hidden, dim) for _ in range(heads)]))

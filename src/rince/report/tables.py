@@ -173,6 +173,21 @@ def metrics_text(metrics: dict[str, float]) -> str:
     return "\n".join(lines)
 
 
+def terminal(table: Table) -> str:
+    """For a terminal: a line per metric, a column per recipe, the best with a star, the paper's number in brackets."""
+    lines = [["", *(row.name for row in table.rows)]]
+    for metric in table.metrics:
+        line = [_heading_with_arrow(metric)]
+        for cell in (row.cells[metric] for row in table.rows):
+            paper = f" (paper {paper_text(cell)})" if cell.paper else ""
+            line.append(f"{number_text(metric, cell)}{'*' if cell.best else ' '}{paper}")
+        lines.append(line)
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return "\n".join(
+        "  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip() for line in lines
+    )
+
+
 def markdown(table: Table) -> str:
     """For a README: best in bold, the paper's number in brackets."""
     lines = ["| recipe | " + " | ".join(_heading_with_arrow(metric) for metric in table.metrics) + " |"]
@@ -230,7 +245,6 @@ def _escape_markdown(text: str) -> str:
 
 
 def _escape_latex(text: str) -> str:
-    plain = text.replace("\\", r"\textbackslash{}")
-    for character in "&%$#_{}":
-        plain = plain.replace(character, "\\" + character) if character not in "{}" else plain
-    return plain
+    special = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+    special |= {character: "\\" + character for character in "&%$#_{}"}
+    return "".join(special.get(character, character) for character in text)

@@ -7,7 +7,7 @@ is applied to the whole batch.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import torch
@@ -17,11 +17,11 @@ from torch.utils.data import DataLoader, Dataset
 
 from rince.data.folders import LargeImages
 from rince.data.images import ImageSet
-from rince.data.order import Order
 from rince.data.views import Views
 from rince.errors import DataError
+from rince.train.setup import BatchOrder
 
-VIEWS = QUERY_VIEW, KEY_VIEW = 0, 1
+QUERY_VIEW, KEY_VIEW = 0, 1
 
 
 class Step(NamedTuple):
@@ -32,16 +32,14 @@ class Step(NamedTuple):
         step: from 0, over the whole run.
         sizes: how many samples every process gets.
         labels: `(samples,)`, of this process.
-        query_view: `(samples, channels, size, size)`.
-        key_view: likewise.
+        views: as many as the method needs, each `(samples, channels, size, size)`; the query's is the first.
     """
 
     epoch: int
     step: int
     sizes: list[int]
     labels: Tensor
-    query_view: Tensor
-    key_view: Tensor
+    views: list[Tensor]
 
 
 class Feed:
@@ -56,6 +54,7 @@ class Feed:
         device: where views are made.
         process: number of this process, of `processes`.
         workers: processes that decode large images.
+        numbers: of the views to make.
     """
 
     def __init__(
@@ -63,14 +62,16 @@ class Feed:
         images: ImageSet | LargeImages,
         labels: Tensor,
         views: Views,
-        order: Order,
+        order: BatchOrder,
         *,
         seed: int,
         device: torch.device,
         process: int = 0,
         processes: int = 1,
         workers: int = 0,
+        numbers: Sequence[int] = (QUERY_VIEW, KEY_VIEW),
     ) -> None:
+        self.numbers = tuple(numbers)
         self.images, self.views, self.order, self.seed, self.device = images, views, order, seed, device
         self.labels = labels.to(device)
         self.process, self.processes, self.workers = process, processes, workers
@@ -79,50 +80,46 @@ class Feed:
     def steps(self, first: int, stop: int) -> Iterator[Step]:
         """Steps `first` to `stop`, counted over the whole run."""
         make = self._from_memory if self._pixels is not None else self._from_workers
-        for step, ids, (query_view, key_view) in make(range(first, stop)):
+        for step, parts, views in make(range(first, stop)):
             epoch = step // self.order.steps_per_epoch
-            yield Step(epoch, step, self._sizes(step), self.labels[ids.to(self.device)], query_view, key_view)
+            ids = parts[self.process].to(self.device)
+            yield Step(epoch, step, [len(part) for part in parts], self.labels[ids], views)
 
-    def ids(self, step: int) -> tuple[int, Tensor]:
-        """Epoch and sample ids of a step, for this process."""
+    def parts(self, step: int) -> tuple[int, tuple[Tensor, ...]]:
+        """Epoch of a step, and the sample ids that every process takes."""
         epoch, within = divmod(step, self.order.steps_per_epoch)
-        return epoch, self.order.ids(epoch, within, process=self.process, processes=self.processes)
+        return epoch, self.order.ids(epoch, within).tensor_split(self.processes)
 
-    def _sizes(self, step: int) -> list[int]:
-        batch = self.order.ids(*divmod(step, self.order.steps_per_epoch))
-        return [len(part) for part in batch.tensor_split(self.processes)]
-
-    def _from_memory(self, steps: range) -> Iterator[tuple[int, Tensor, list[Tensor]]]:
+    def _from_memory(self, steps: range) -> Iterator[tuple[int, tuple[Tensor, ...], list[Tensor]]]:
         assert self._pixels is not None
         for step in steps:
-            epoch, ids = self.ids(step)
-            chosen = ids.to(self.device)
+            epoch, parts = self.parts(step)
+            chosen = parts[self.process].to(self.device)
             batch = self._pixels[chosen]
-            yield (
-                step,
-                ids,
-                [self.views(batch, seed=self.seed, epoch=epoch, view=view, sample_ids=chosen) for view in VIEWS],
-            )
+            made = [
+                self.views(batch, seed=self.seed, epoch=epoch, view=view, sample_ids=chosen) for view in self.numbers
+            ]
+            yield step, parts, made
 
-    def _from_workers(self, steps: range) -> Iterator[tuple[int, Tensor, list[Tensor]]]:
+    def _from_workers(self, steps: range) -> Iterator[tuple[int, tuple[Tensor, ...], list[Tensor]]]:
         assert isinstance(self.images, LargeImages)
-        asked = [(step, *self.ids(step)) for step in steps]
+        asked = [(step, *self.parts(step)) for step in steps]
         loader = DataLoader(
-            _Crops(self.images, self.views, self.seed),
-            batch_sampler=[[(epoch, int(i)) for i in ids] for _, epoch, ids in asked],
+            _Crops(self.images, self.views, self.seed, self.numbers),
+            batch_sampler=[[(epoch, int(i)) for i in parts[self.process]] for _, epoch, parts in asked],
             num_workers=self.workers,
             prefetch_factor=2 if self.workers else None,
         )
-        for (step, epoch, ids), crops in zip(asked, _plain_errors(loader), strict=True):
-            made = []
-            for view in VIEWS:
-                pixels = crops[:, view].to(self.device)
+        for (step, epoch, parts), crops in zip(asked, _plain_errors(loader), strict=True):
+            ids, made = parts[self.process], []
+            for place, view in enumerate(self.numbers):
+                pixels = crops[:, place].to(self.device)
                 whole = torch.tensor([0, 0, self.views.size, self.views.size], device=self.device).expand(len(ids), 4)
                 drawn = self.views.draw_parameters(
                     self.views.size, self.views.size, seed=self.seed, epoch=epoch, view=view, sample_ids=ids
                 ).to(self.device)
                 made.append(self.views.apply(pixels, drawn._replace(boxes=whole)))
-            yield step, ids, made
+            yield step, parts, made
 
 
 def _plain_errors(loader: Iterable[Tensor]) -> Iterator[Tensor]:
@@ -136,14 +133,14 @@ def _plain_errors(loader: Iterable[Tensor]) -> Iterator[Tensor]:
 class _Crops(Dataset[Tensor]):
     """(epoch, sample id) → the crops of its views, `(views, 3, size, size)` uint8; run by loader workers."""
 
-    def __init__(self, images: LargeImages, views: Views, seed: int) -> None:
-        self.images, self.views, self.seed = images, views, seed
+    def __init__(self, images: LargeImages, views: Views, seed: int, numbers: tuple[int, ...]) -> None:
+        self.images, self.views, self.seed, self.numbers = images, views, seed, numbers
 
     def __getitem__(self, key: tuple[int, int]) -> Tensor:
         epoch, sample = key
         image = self.images.decode(sample)
         crops = []
-        for view in VIEWS:
+        for view in self.numbers:
             drawn = self.views.draw_parameters(
                 *image.shape[1:], seed=self.seed, epoch=epoch, view=view, sample_ids=torch.tensor([sample])
             )

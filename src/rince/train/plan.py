@@ -13,20 +13,30 @@ from rince.train.setup import Parts, build_parts, build_seeded_encoder, total_st
 def plan(recipe: Recipe) -> str:
     """A page of text: data, ranks, steps, learning rates."""
     parts = build_parts(recipe)
-    encoder = build_seeded_encoder(recipe, parts.channels)
+    encoder = build_seeded_encoder(recipe, parts.channels, [len(level.unique()) for level in parts.groups])
     weights = sum(p.numel() for p in encoder.parameters())
     steps, epochs = parts.order.steps_per_epoch, recipe.train.epochs
-    total = total_steps(recipe, len(parts.images))
+    total = total_steps(recipe, steps)
     lines = [
         f"recipe     {recipe.name}, scale {recipe.scale}, seed {recipe.seed}",
         f"data       {recipe.data.source}: {len(parts.images):,} training images, {len(parts.paths)} classes",
         f"encoder    ResNet-{recipe.model.depth}, width {recipe.model.width}, {weights:,} parameters",
-        f"bank       {recipe.bank.size:,} keys, starts {recipe.bank.start}; twin follows with {recipe.twin.momentum}",
-        *_rank_lines(recipe, parts),
+        *_method_lines(recipe, parts),
         f"steps      {epochs} epochs of {steps} steps of {recipe.train.batch} images: {total:,} steps",
         *_rate_lines(recipe, steps, total),
     ]
     return "\n".join(lines)
+
+
+def _method_lines(recipe: Recipe, parts: Parts) -> list[str]:
+    settings = ", ".join(f"{name} {value}" for name, value in recipe.method.model_dump().items() if name != "kind")
+    lines = [f"method     {recipe.method.kind}" + (f": {settings}" if settings else "")]
+    if recipe.has_bank:
+        lines.append(
+            f"bank       {recipe.bank.size:,} keys, starts {recipe.bank.start}; "
+            f"twin follows with {recipe.twin.momentum}"
+        )
+    return lines + (_rank_lines(recipe, parts) if recipe.method.kind == "contrast" else [])
 
 
 def expected_positives(parts: Parts, bank: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -44,7 +54,7 @@ def _rank_lines(recipe: Recipe, parts: Parts) -> list[str]:
         return ["ranks      1: the same sample; no labels used"]
     expected, shares = expected_positives(parts, recipe.bank.size)
     lines = []
-    for i, term in enumerate(recipe.loss.terms):
+    for i, term in enumerate(recipe.terms):
         start = "ranks      " if i == 0 else "           "
         if i >= parts.rank_count:
             lines.append(

@@ -70,8 +70,8 @@ class Progress:
         if self._logger:
             self._logger.finalize("success" if error is None else "failed")
 
-    def advance(self, line: dict[str, Any]) -> None:
-        """Takes in what is known of a step."""
+    def advance(self, line: dict[str, Any], *, logged: bool) -> None:
+        """Takes in what is known of a step; a logger gets it too if it is `logged`."""
         if not self.enabled:
             return
         if self._first is None:
@@ -84,7 +84,7 @@ class Progress:
         elif done % self.steps_per_epoch == 0 or done == self.stop:
             left = (self.stop - done) / rate
             print(f"step {done}/{self.stop}  {self._text(rate)}  {left:.0f} s left", file=sys.stderr, flush=True)
-        if self._logger and "similarity/1" in line:
+        if self._logger and logged:
             numbers = {name: float(value) for name, value in line.items() if name not in ("step", "epoch")}
             self._logger.log_metrics(numbers, line["step"])
 
@@ -98,7 +98,11 @@ class Progress:
         epochs = math.ceil(self.stop / self.steps_per_epoch)
         parts = [f"epoch {shown['epoch'] + 1}/{epochs}", f"{rate:.2f} steps/s", f"loss {shown['loss']:.3f}"]
         ranks = [name.partition("/")[2] for name in shown if name.startswith("term/")]
-        parts += [f"ℓ{rank} {shown[f'term/{rank}']:.3f}" for rank in ranks]
+        parts += [f"ℓ{'' if rank.isdigit() else ' '}{rank} {shown[f'term/{rank}']:.3f}" for rank in ranks]
+        if "accuracy" in shown:
+            parts.append(f"accuracy {100 * shown['accuracy']:.0f}%")
         similarities = [f"{shown[name]:+.2f}" for name in shown if name.startswith("similarity/")]
         violated = [f"{100 * shown[name]:.0f}%" for name in shown if name.startswith("violated/")]
-        return "  ".join([*parts, "similarity " + " ".join(similarities), "violated " + " ".join(violated)])
+        if similarities:
+            parts += ["similarity " + " ".join(similarities), "violated " + " ".join(violated)]
+        return "  ".join(parts)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from rince.config import Recipe
-from rince.data.classes import class_paths
+from rince.baselines.fast_ap import CategoryOrder
+from rince.baselines.hierarchical_triplet import NeighbourhoodOrder
+from rince.config import CrossEntropyMethod, FastAPMethod, HierarchicalTripletMethod, Recipe
+from rince.data.classes import class_levels, class_paths, group_numbers
 from rince.data.folders import LargeImages
 from rince.data.images import ImageSet, load_images
 from rince.data.order import Order
@@ -19,17 +23,31 @@ from rince.models.encoder import Encoder, build_encoder
 from rince.ranks import InstanceRanks, RankSource, TableRanks
 
 
+class BatchOrder(Protocol):
+    """Which samples make the batch of a step; a function of its arguments, so that any step can be found."""
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """How many batches an epoch has."""
+        ...
+
+    def ids(self, epoch: int, step: int, *, process: int = 0, processes: int = 1) -> Tensor:
+        """Sample ids of a step of an epoch, or the part of them that one process takes."""
+        ...
+
+
 @dataclass(frozen=True)
 class Parts:
     """Everything a run needs that its recipe decides."""
 
     images: ImageSet | LargeImages
     paths: list[tuple[str, ...]]
+    groups: list[Tensor]
+    """For every level of the taxonomy from the fine end: `(classes,)`, the group of every class."""
     rank_source: RankSource
     rank_count: int
     views: Views
-    order: Order
-    loss: RankedInfoNCE
+    order: BatchOrder
 
     @property
     def labels(self) -> Tensor:
@@ -54,27 +72,45 @@ def build_parts(recipe: Recipe) -> Parts:
         limit=data.limit,
     )
     paths = class_paths(images, data.taxonomy)
+    groups = [group_numbers(names) for names in class_levels(images, data.taxonomy).values()]
     source, rank_count = _rank_source(recipe, paths)
     _check_terms(recipe, rank_count)
+    if recipe.needs_superclasses and len(groups) < 2:
+        raise ConfigError(
+            f"method {recipe.method.kind} with these settings needs superclasses, and the classes of "
+            f"{data.source!r} have none; set data.taxonomy"
+        )
     return Parts(
         images=images,
         paths=paths,
+        groups=groups,
         rank_source=source,
         rank_count=rank_count,
         views=Views(**dict(recipe.views)),
-        order=Order(len(images), recipe.train.batch, recipe.seed, recipe.train.keep_last_batch),
-        loss=build_loss(recipe),
+        order=_order(recipe, images.labels, groups),
     )
 
 
-def total_steps(recipe: Recipe, samples: int) -> int:
+def _order(recipe: Recipe, labels: Tensor, groups: list[Tensor]) -> BatchOrder:
+    method = recipe.method
+    if isinstance(method, FastAPMethod):
+        return CategoryOrder(labels, groups[1], recipe.train.batch, method.categories, recipe.seed)
+    if isinstance(method, HierarchicalTripletMethod):
+        ranks = TableRanks.from_tree(
+            [tuple(str(int(level[c])) for level in reversed(groups)) for c in range(len(groups[0]))]
+        )
+        return NeighbourhoodOrder(labels, ranks, method.anchors, method.near, method.random, recipe.seed)
+    return Order(len(labels), recipe.train.batch, recipe.seed, recipe.train.keep_last_batch)
+
+
+def total_steps(recipe: Recipe, steps_per_epoch: int) -> int:
     """How many steps a run has that comes to its end."""
-    order = Order(samples, recipe.train.batch, recipe.seed, recipe.train.keep_last_batch)
-    return min(recipe.train.epochs * order.steps_per_epoch, recipe.train.max_steps or 2**62)
+    return min(recipe.train.epochs * steps_per_epoch, recipe.train.max_steps or 2**62)
 
 
 def build_loss(recipe: Recipe) -> RankedInfoNCE:
-    """The loss of a recipe."""
+    """The ranked loss of a recipe."""
+    assert recipe.loss is not None  # the recipe was checked
     return RankedInfoNCE(
         [RankTerm(term.temperature, term.positives, term.includes_closer) for term in recipe.loss.terms],
         over_positives=recipe.loss.over_positives,
@@ -83,9 +119,18 @@ def build_loss(recipe: Recipe) -> RankedInfoNCE:
     )
 
 
-def build_seeded_encoder(recipe: Recipe, channels: int) -> Encoder:
-    """The encoder at its start, a function of the seed alone."""
-    model = recipe.model
+def build_seeded_encoder(recipe: Recipe, channels: int, groups: Sequence[int] = ()) -> Encoder:
+    """The encoder at its start, a function of the seed alone.
+
+    Args:
+        recipe: of the run.
+        channels: of an image.
+        groups: how many classes, superclasses, … there are; a classifier has an output for each.
+    """
+    model, method = recipe.model, recipe.method
+    classes: Sequence[int] = ()
+    if isinstance(method, CrossEntropyMethod):
+        classes = groups[:2] if method.superclass_weight else groups[:1]
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(recipe.seed)
         return build_encoder(
@@ -96,6 +141,8 @@ def build_seeded_encoder(recipe: Recipe, channels: int) -> Encoder:
             norm=model.norm,
             head_hidden=model.head_hidden,
             dim=model.dim,
+            heads=2 if method.kind == "contrast-two-heads" else 1,
+            classes=classes,
         )
 
 
@@ -115,9 +162,14 @@ def _rank_source(recipe: Recipe, paths: list[tuple[str, ...]]) -> tuple[RankSour
 
 
 def _check_terms(recipe: Recipe, rank_count: int) -> None:
-    terms = len(recipe.loss.terms)
+    if recipe.method.kind == "triplet":
+        terms, what = len(recipe.method.margins), "method.margins"
+    elif recipe.method.kind == "contrast":
+        terms, what = len(recipe.terms), "loss.terms"
+    else:
+        return
     if terms < rank_count:
         raise ConfigError(
-            f"the taxonomy gives {rank_count} ranks but loss.terms has {terms}; add a term for every rank, with a "
-            "temperature that does not fall, or choose ranks.kind=classes"
+            f"the taxonomy gives {rank_count} ranks but {what} has {terms}; add one for every rank (a temperature must "
+            "not fall), or choose ranks.kind=classes"
         )

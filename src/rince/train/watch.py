@@ -40,7 +40,9 @@ class Watch:
     """Says once what looks wrong."""
 
     def __init__(self, recipe: Recipe) -> None:
-        self._seen_positive = torch.zeros(len(recipe.loss.terms), dtype=torch.bool)
+        self._seen_positive = torch.zeros(
+            len(recipe.terms) if recipe.method.kind == "contrast" else 0, dtype=torch.bool
+        )
         self._said: set[str] = set()
 
     def look(self, line: dict[str, Any]) -> list[str]:

@@ -1,0 +1,86 @@
+"""Triplet loss with a margin for every rank (the paper's "Triplet" row).
+
+    max{d(q, p) - d(q, n) + mᵢ, 0},   p of rank i, n of a higher rank or negative, d the euclidean distance
+
+over all triplets of a query and its candidates, the same own key and bank that RINCE has. The paper found m₁ = 0.5,
+m₂ = 1 and a learning rate of 0.75 to work best; which triplets it takes it does not say. We take all, and average over
+those that are violated, as most implementations do: the others have no gradient and would only shrink it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from rince.checks import check_similarities
+from rince.errors import ConfigError
+from rince.loss import LossOutput
+
+
+class RankedTriplet(nn.Module):
+    """Has the face of `rince.RankedInfoNCE`, so that momentum contrast trains either.
+
+    Args:
+        margins: one for every rank, positive.
+
+    Example:
+        >>> loss = RankedTriplet((0.5, 1.0))
+        >>> loss(torch.tensor([[1.0, 0.5, -1.0]]), torch.tensor([[1, 2, 0]], dtype=torch.int8)).total
+        tensor(0.)
+    """
+
+    def __init__(self, margins: Sequence[float]) -> None:
+        super().__init__()
+        if not margins or min(margins) <= 0:
+            raise ConfigError(f"margins must be positive, one for every rank; got {tuple(margins)}")
+        self.margins = tuple(margins)
+
+    @property
+    def rank_count(self) -> int:
+        """How many ranks have a term."""
+        return len(self.margins)
+
+    def forward(self, similarities: Tensor, ranks: Tensor, divisor: Tensor | None = None) -> LossOutput:
+        """Mean over queries, per rank and in all.
+
+        Args:
+            similarities: `(queries, candidates)` cosines.
+            ranks: `(queries, candidates)` integers.
+            divisor: `(ranks,)`: divide by this instead of the number of queries that have a positive.
+        """
+        check_similarities(similarities, ranks)
+        distances = (2 - 2 * similarities.float()).clamp(min=1e-12).sqrt()
+        used = self.count(ranks)
+        terms = [
+            _violated_mean(distances, ranks == rank, (ranks == 0) | (ranks > rank), margin).sum()
+            for rank, margin in enumerate(self.margins, start=1)
+        ]
+        per_rank = torch.stack(terms) / (used if divisor is None else divisor).clamp(min=1e-12)
+        return LossOutput(per_rank.sum(), per_rank.detach(), used)
+
+    def from_embeddings(
+        self, queries: Tensor, candidates: Tensor, ranks: Tensor, *, divisor: Tensor | None = None
+    ) -> LossOutput:
+        """The same from `(queries, dim)` and `(candidates, dim)` vectors of unit length."""
+        return self.forward(queries @ candidates.T, ranks, divisor)
+
+    def count(self, ranks: Tensor) -> Tensor:
+        """`(ranks,)`: how many queries have a positive of each rank."""
+        return torch.stack([(ranks == rank).any(dim=1).sum() for rank in range(1, self.rank_count + 1)])
+
+
+def _violated_mean(distances: Tensor, positives: Tensor, opponents: Tensor, margin: float) -> Tensor:
+    """`(queries,)`: mean of d(q, p) + m - d(q, n) over a query's triplets where that is positive, else 0.
+
+    A sort of the opponents replaces the product of positives and opponents: with k opponents nearer than d(q, p) + m,
+    the triplets of p add k (d(q, p) + m) minus the sum of those k distances.
+    """
+    ordered = distances.masked_fill(~opponents, torch.inf).sort(dim=1).values
+    reach = distances + margin
+    nearer = torch.searchsorted(ordered.detach(), reach.detach())
+    sums = torch.cat([ordered.new_zeros(len(ordered), 1), ordered.nan_to_num(posinf=0.0).cumsum(dim=1)], dim=1)
+    violation = (nearer * reach - sums.gather(1, nearer)) * positives
+    triplets = (nearer * positives).sum(dim=1)
+    return violation.sum(dim=1) / triplets.clamp(min=1)

@@ -1,0 +1,119 @@
+"""Every method trains through the same loop: learns, resumes to the same bits, is evaluated."""
+
+import json
+
+import pytest
+import torch
+
+from rince.train.checkpoint import load_checkpoint
+from train.tiny import TINY, rince, write_recipe
+
+METHODS = {
+    "cross-entropy": {"method": {"kind": "cross-entropy"}, "loss": None},
+    "smooth-labels": {"method": {"kind": "cross-entropy", "smoothing": 0.2}, "loss": None},
+    "two-heads": {"method": {"kind": "cross-entropy", "superclass_weight": 0.3}, "loss": None},
+    "scl-two-heads": {
+        "method": {"kind": "contrast-two-heads", "superclass_weight": 0.4},
+        "loss": {"terms": [{"temperature": 0.1}]},
+    },
+    "triplet": {"method": {"kind": "triplet", "margins": [0.3, 0.6, 0.9]}, "loss": None},
+    "hierarchical-triplet": {
+        "method": {"kind": "hierarchical-triplet", "anchors": 3, "near": 4, "random": 17},
+        "loss": None,
+    },
+    "fast-ap": {"method": {"kind": "fast-ap", "categories": 2}, "loss": None},
+}
+
+
+def lines(run):
+    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+
+
+def state(run):
+    return load_checkpoint(run / "last.ckpt", {"encoder"})
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_method_learns_resumes_and_is_evaluated(name, tmp_path):
+    recipe = write_recipe(tmp_path, **METHODS[name], train={"epochs": 6, "batch": 32})
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    rince("train", recipe, "--out", whole)
+    rince("train", recipe, "train.max_steps=9", "--out", parts)
+    text = (parts / "recipe.yaml").read_text()
+    (parts / "recipe.yaml").write_text(text.replace("max_steps: 9", "max_steps: null"))
+    rince("train", "--resume", parts)
+    assert (whole / "metrics.jsonl").read_bytes() == (parts / "metrics.jsonl").read_bytes()
+    one, other = state(whole), state(parts)
+    assert one.keys() == other.keys()
+    for key in ("encoder", "optimizer", *(k for k in ("twin", "bank", "loss") if k in one)):
+        flat, again = (torch.utils._pytree.tree_leaves(each[key]) for each in (one, other))
+        assert all(
+            torch.equal(a, b) if isinstance(a, torch.Tensor) else a == b for a, b in zip(flat, again, strict=True)
+        )
+    logged = lines(whole)
+    # The bank of a contrastive method is empty at its first steps, so the loss is compared from the second epoch on.
+    early, late = ([line["loss"] for line in logged if low <= line["epoch"] < high] for low, high in ((1, 2), (5, 6)))
+    assert sum(late) / len(late) < sum(early) / len(early)
+    rince("evaluate", whole)
+    metrics = json.loads((whole / "results.json").read_text())["metrics"]
+    assert metrics["retrieval/class/recall@1"] > 0.2  # ten classes
+
+
+def test_the_terms_of_two_heads_are_logged_and_mixed(tmp_path):
+    rince("train", write_recipe(tmp_path, **METHODS["two-heads"]), "train.max_steps=3", "--out", tmp_path / "run")
+    for line in lines(tmp_path / "run"):
+        mixed = 0.7 * line["term/fine"] + 0.3 * line["term/superclass"]
+        assert line["loss"] == pytest.approx(mixed, abs=1e-6)
+        assert 0 <= line["accuracy"] <= 1
+
+
+@pytest.mark.parametrize("name", ["cross-entropy", "two-heads", "scl-two-heads", "triplet"])
+def test_a_batch_in_parts_has_the_gradient_of_the_whole(name, tmp_path):
+    model = TINY["model"] | {"norm": "group"}
+    recipe = write_recipe(tmp_path, **METHODS[name], model=model)
+    rince("train", recipe, "train.max_steps=4", "--out", tmp_path / "whole")
+    rince("train", recipe, "train.max_steps=4", "train.accumulate=4", "--out", tmp_path / "parts")
+    whole, parts = state(tmp_path / "whole")["encoder"], state(tmp_path / "parts")["encoder"]
+    for key, value in whole.items():
+        assert parts[key] == pytest.approx(value, abs=1e-4), key
+
+
+@pytest.mark.parametrize(
+    ("changes", "overrides", "message"),
+    [
+        ({"method": {"kind": "cross-entropy"}}, [], "has a loss of its own; leave out `loss`"),
+        ({"loss": None}, [], "needs loss.terms"),
+        ({"method": {"kind": "tripled"}, "loss": None}, [], "'tripled'"),
+        ({"method": {"kind": "triplet", "margin": [1]}, "loss": None}, [], "did you mean 'margins'?"),
+        ({"method": {"kind": "triplet", "margins": [1]}, "loss": None}, [], "gives 3 ranks but method.margins has 1"),
+        (METHODS["hierarchical-triplet"], ["train.batch=33"], "train.batch must be anchors · (1 + near) + random"),
+        (METHODS["fast-ap"], ["train.accumulate=2"], "compares all samples of a batch"),
+        (METHODS["fast-ap"], ["data.taxonomy=none"], "needs superclasses"),
+        (METHODS["two-heads"], ["data.taxonomy=none"], "needs superclasses, and the classes of 'fashion' have none"),
+        (
+            METHODS["scl-two-heads"],
+            ["data.taxonomy=none"],
+            "needs superclasses, and the classes of 'fashion' have none",
+        ),
+        (METHODS["scl-two-heads"] | {"loss": TINY["loss"]}, [], "one term for both heads, got 3"),
+    ],
+)
+def test_bad_settings_are_named(changes, overrides, message, tmp_path):
+    done = rince("train", write_recipe(tmp_path, **changes), *overrides, "--out", tmp_path / "run", check=False)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_loss_between_the_samples_of_a_batch_wants_one_device(tmp_path):
+    recipe = write_recipe(tmp_path, **METHODS["fast-ap"])
+    done = rince("train", recipe, "--devices", 2, "--accelerator", "cpu", "--out", tmp_path / "run", check=False)
+    assert done.returncode == 2
+    assert "use one device" in done.stderr
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_dry_run_names_the_method(tmp_path):
+    shown = rince("train", write_recipe(tmp_path, **METHODS["triplet"]), "--dry-run").stdout
+    assert "method     triplet: margins [0.3, 0.6, 0.9]" in shown

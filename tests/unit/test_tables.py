@@ -1,0 +1,130 @@
+"""Comparison tables against numbers worked out by hand."""
+
+import csv
+import io
+import statistics
+
+import pytest
+
+from rince.report.tables import (
+    compare,
+    csv_text,
+    direction,
+    heading,
+    latex,
+    markdown,
+    metrics_text,
+    paper_number,
+    paper_tables,
+    terminal,
+)
+
+
+def result(recipe, seed, accuracy, alignment, **more):
+    metrics = {
+        "probe/accuracy": accuracy,
+        "geometry/class/alignment": alignment,
+        "geometry/similarity/after/rank1": 0.5,
+    }
+    return {"recipe": recipe, "scale": "reduced", "seed": seed, "metrics": metrics} | more
+
+
+@pytest.fixture
+def table():
+    return compare(
+        [
+            result("a_b", 1, 0.50, 0.9),
+            result("a_b", 2, 0.60, 0.7),
+            result("c", 1, 0.70, 0.95, paper={"table": "cifar100", "row": "RINCE-in"}),
+            result("d", 1, 0.10, 1.5),
+        ]
+    )
+
+
+def test_runs_of_one_recipe_are_seeds_of_one_row(table):
+    assert [(row.name, row.seeds) for row in table.rows] == [("a_b", (1, 2)), ("c", (1,)), ("d", (1,))]
+    cell = table.rows[0].cells["probe/accuracy"]
+    assert cell.mean == pytest.approx(0.55)
+    assert cell.std == pytest.approx(statistics.stdev([0.5, 0.6]))
+    assert table.rows[1].cells["probe/accuracy"].std is None
+
+
+def test_best_and_second_follow_the_direction(table):
+    marks = {
+        metric: [(row.cells[metric].best, row.cells[metric].second) for row in table.rows] for metric in table.metrics
+    }
+    assert marks["probe/accuracy"] == [(False, True), (True, False), (False, False)]
+    assert marks["geometry/class/alignment"] == [(True, False), (False, True), (False, False)]
+    assert "geometry/similarity/after/rank1" not in table.metrics
+
+
+def test_one_row_alone_is_not_the_best():
+    alone = compare([result("a", 1, 0.5, 1.0)])
+    assert not alone.rows[0].cells["probe/accuracy"].best
+
+
+def test_one_recipe_at_two_scales_makes_two_rows():
+    rows = compare([result("a", 1, 0.5, 1.0), result("a", 1, 0.9, 1.0) | {"scale": "full"}]).rows
+    assert [row.name for row in rows] == ["a (reduced)", "a (full)"]
+
+
+def test_markdown_latex_csv_and_terminal_say_the_same(table):
+    assert markdown(table).splitlines() == [
+        "| recipe | probe accuracy ↑ | alignment class ↓ |",
+        "|---|---|---|",
+        "| a_b | <u>55.0 ± 7.1</u> | **0.800 ± 0.141** |",
+        "| c | **70.0** (77.45 ± 0.05) | <u>0.950</u> |",
+        "| d | 10.0 | 1.500 |",
+    ]
+    lines = latex(table).splitlines()
+    assert r"a\_b & \underline{55.0 $\pm$ 7.1} & \textbf{0.800 $\pm$ 0.141} \\" in lines
+    assert lines[0] == r"\begin{tabular}{lcc}"
+    rows = list(csv.DictReader(io.StringIO(csv_text(table))))
+    assert len(rows) == 6
+    assert rows[0]["recipe"] == "a_b"
+    assert float(rows[0]["mean"]) == pytest.approx(0.55)
+    assert rows[2]["paper_mean"] == "77.45"
+    assert "70.0* (paper 77.45 ± 0.05)" in terminal(table)
+
+
+def test_names_are_escaped():
+    bad = compare([result(r"50%_{\x}|<b>", 1, 0.5, 1.0)])
+    assert r"50\%\_\{\textbackslash{}x\}|<b>" in latex(bad)
+    assert r"\|&lt;b>" in markdown(bad)
+
+
+@pytest.mark.parametrize(
+    ("metric", "expected"),
+    [
+        ("outliers/x/fpr@95", "down"),
+        ("geometry/uniformity", "down"),
+        ("retrieval/x/map", "up"),
+        ("geometry/similarity/a/b", None),
+    ],
+)
+def test_direction(metric, expected):
+    assert direction(metric) == expected
+
+
+def test_headings_are_short():
+    assert heading("retrieval/superclass/recall@1") == "R@1 superclass"
+    assert heading("outliers/cifar10/auroc") == "AUROC cifar10"
+    assert heading("retrieval/group/map") == "mAP group"
+
+
+def test_a_metric_in_percent_says_so():
+    assert metrics_text({"probe/accuracy": 0.123, "retrieval/class/map": 0.5}).splitlines() == [
+        "  probe/accuracy       12.3 %",
+        "  retrieval/class/map  0.500",
+    ]
+
+
+def test_the_papers_tables_have_a_number_for_every_column():
+    tables = paper_tables()
+    assert len(tables["cifar100"]["rows"]) == 16
+    for table in tables.values():
+        assert all(len(row) == len(table["columns"]) for row in table["rows"].values())
+    assert paper_number("cifar100", "RINCE-out-in", "outliers/tiny-imagenet/auroc") == (81.40, 0.38)
+    assert paper_number("cifar100", "Contrastive OOD", "probe/accuracy") is None
+    assert paper_number("cifar100", "no such row", "probe/accuracy") is None
+    assert paper_number(None, None, "probe/accuracy") is None
