@@ -21,7 +21,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-BAD_INPUT, INTERRUPTED = 2, 130
+SOME_FAILED, BAD_INPUT, INTERRUPTED = 1, 2, 130
 RecipeArgument = Annotated[str, typer.Argument(help="A recipe's name, table/row (see `rince ls`), or a YAML file.")]
 Overrides = Annotated[
     list[str] | None,
@@ -274,6 +274,58 @@ def report(
         page = write_report(runs, out, tell=tell)
     typer.echo(terminal(compare(read_results(run)[0] for run in runs)))
     typer.echo(f"\nthe page: {page}\nfigures and tables beside it; open it in any browser")
+
+
+@app.command()
+def reproduce(
+    table: Annotated[
+        str,
+        typer.Argument(
+            help="cifar100, temperature, bank-size, smoothing, two-heads, scl-two-heads.", show_default=False
+        ),
+    ],
+    out: Annotated[Path, typer.Option(help="Folder for runs and table; go on with it by the same command.")],
+    scale: Annotated[
+        Literal["full", "reduced"], typer.Option(help="full: the paper's, days on GPUs; reduced: minutes a run.")
+    ] = "reduced",
+    data: Annotated[
+        Path | None, typer.Option(help="Folder that holds cifar100, cifar10, tiny-imagenet; else from the hub.")
+    ] = None,
+    rows: Annotated[list[str] | None, typer.Option(help="A row's name; repeat for several. All by default.")] = None,
+    seeds: Annotated[list[int] | None, typer.Option(help="Repeat for several. By default 123, 546, 937.")] = None,
+    jobs: Annotated[int, typer.Option(min=1, help="Runs at a time; on CPUs they share the cores.")] = 1,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list the runs and estimate the time.")] = False,
+) -> None:
+    """Train and evaluate every row of a table of the paper, and write ours beside its numbers.
+
+    What is done is skipped, what was interrupted goes on, a row that fails does not stop the others.
+
+    rince reproduce cifar100 --data DIR --out runs/cifar100 --dry-run
+    rince reproduce temperature --data DIR --seeds 123 --out runs/temperature
+    """
+    from rince.reproduce import SEEDS, Reproduction, estimate, is_done
+
+    work = Reproduction(table, scale, out, data, rows or None, seeds or SEEDS, jobs)
+    planned = work.plan()
+    if dry_run:
+        for job in planned:
+            typer.echo(
+                f"{'done' if is_done(job) else 'to do'}  {job.row}, seed {job.seed}: {' '.join(job.commands[0])}"
+            )
+        left = [job for job in planned if not is_done(job)]
+        typer.echo(f"{len(left)} runs to do; {estimate(left, jobs)}" if left else "nothing to do")
+        return
+    try:
+        failed = work.run(planned, typer.echo)
+    except KeyboardInterrupt:
+        typer.echo("interrupted; runs are saved, go on with the same command", err=True)
+        raise typer.Exit(INTERRUPTED) from None
+    typer.echo((out / "table.md").read_text())
+    typer.echo(f"wrote {out}/table.md, .tex, .csv and {out}/summary")
+    if failed:
+        names = ", ".join(f"{job.row} (seed {job.seed})" for job in failed)
+        typer.echo(f"{len(failed)} runs failed: {names}; mend the cause and give the same command again", err=True)
+        raise typer.Exit(SOME_FAILED)
 
 
 @contextmanager

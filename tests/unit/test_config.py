@@ -15,7 +15,7 @@ def write(folder, values, name="recipe.yaml"):
 
 def test_every_recipe_that_ships_is_valid_and_teaches():
     names = recipe_names()
-    assert len(names) == 9
+    assert len(names) == 18
     for name in names:
         recipe = load_recipe(name)
         assert recipe.name == name
@@ -25,40 +25,63 @@ def test_every_recipe_that_ships_is_valid_and_teaches():
         assert all(line.startswith("#") for line in header.splitlines())
 
 
+CONTRASTIVE = {
+    "cifar100/rince-in": [(0.1, "in"), (0.225, "in")],
+    "cifar100/rince-out": [(0.1, "out"), (0.225, "out")],
+    "cifar100/rince-out-in": [(0.1, "out"), (0.225, "in")],
+    "cifar100/scl-in": [(0.1, "in")],
+    "cifar100/scl-in-superclass": [(0.1, "in")],
+    "cifar100/scl-in-two-heads": [(0.1, "in")],
+    "cifar100/scl-out": [(0.1, "out")],
+    "cifar100/scl-out-two-heads": [(0.1, "out")],
+}
+LEARNING_RATES = {
+    "cifar100/cross-entropy": 0.8,
+    "cifar100/cross-entropy-sa": 0.8,
+    "cifar100/smooth-labels": 0.8,
+    "cifar100/two-heads": 0.8,
+    "cifar100/triplet": 0.75,
+    "cifar100/hierarchical-triplet": 0.5,
+    "cifar100/fast-ap": 0.1,
+} | dict.fromkeys(CONTRASTIVE, 0.5)
+
+
 def test_recipes_of_the_paper_have_its_numbers():
-    names = [name for name in recipe_names() if name.startswith("cifar100/")]
-    assert len(names) == 6
-    for name in names:
+    assert {name for name in recipe_names() if name.startswith("cifar100/")} == LEARNING_RATES.keys()
+    for name, lr in LEARNING_RATES.items():
         recipe = load_recipe(name)
-        assert (recipe.optimizer.lr, recipe.optimizer.momentum, recipe.optimizer.weight_decay) == (0.5, 0.9, 1e-4)
-        assert (recipe.train.batch, recipe.train.epochs, recipe.bank.size) == (512, 1000, 4096)
-        assert (recipe.model.depth, recipe.model.width, recipe.model.head_hidden, recipe.model.dim) == (
-            50,
-            64,
-            2048,
-            128,
-        )
-        assert recipe.views.jitter == (0.4, 0.4, 0.4, 0.1)
+        assert (recipe.optimizer.lr, recipe.optimizer.momentum, recipe.optimizer.weight_decay) == (lr, 0.9, 1e-4)
+        classifies = recipe.method.kind == "cross-entropy"
+        assert (recipe.train.batch, recipe.train.epochs) == (512, 500 if classifies else 1000)
+        assert recipe.bank.size == 4096
+        model = recipe.model
+        assert (model.depth, model.width, model.head_hidden, model.dim) == (50, 64, 2048, 128)
+        plain = classifies and name != "cifar100/cross-entropy-sa"
+        assert recipe.views.jitter == (None if plain else (0.4, 0.4, 0.4, 0.1))
+        assert recipe.views.grayscale == (0.0 if plain else 0.2)
         assert recipe.twin.momentum == 0.99
         assert "To expect at full scale, by the paper" in recipe_text(name)
-    terms = {name: [(t.temperature, t.positives) for t in load_recipe(name).loss.terms] for name in names}
-    assert terms == {
-        "cifar100/rince-in": [(0.1, "in"), (0.225, "in")],
-        "cifar100/rince-out": [(0.1, "out"), (0.225, "out")],
-        "cifar100/rince-out-in": [(0.1, "out"), (0.225, "in")],
-        "cifar100/scl-in": [(0.1, "in")],
-        "cifar100/scl-in-superclass": [(0.1, "in")],
-        "cifar100/scl-out": [(0.1, "out")],
-    }
+    assert {n: [(t.temperature, t.positives) for t in load_recipe(n).terms] for n in CONTRASTIVE} == CONTRASTIVE
+    methods = {name: load_recipe(name).method.model_dump() for name in LEARNING_RATES}
+    assert methods["cifar100/smooth-labels"]["smoothing"] == 0.3
+    assert methods["cifar100/two-heads"]["superclass_weight"] == 0.2
+    assert methods["cifar100/triplet"]["margins"] == [0.5, 1.0]
+    batch = methods["cifar100/hierarchical-triplet"]
+    assert (batch["anchors"], batch["near"], batch["random"]) == (30, 10, 182)
+    assert (methods["cifar100/fast-ap"]["bins"], methods["cifar100/fast-ap"]["categories"]) == (5, 2)
 
 
 def test_the_reduced_scale_is_one_for_all_rows():
-    reduced = [load_recipe(n, ["scale=reduced"]) for n in recipe_names() if n.startswith("cifar100/")]
-    assert len(reduced) == 6
-    for recipe in reduced:
+    names = [name for name in recipe_names() if name.startswith("cifar100/")]
+    assert len(names) == 15
+    reduced = {name: load_recipe(name, ["scale=reduced"]) for name in names}
+    first = reduced["cifar100/rince-in"]
+    for name, recipe in reduced.items():
         assert recipe.scale == "reduced"
-        for section in ("data", "views", "model", "bank", "twin", "optimizer", "schedule", "train"):
-            assert getattr(recipe, section) == getattr(reduced[0], section)
+        for section in ("data", "model", "bank", "twin", "schedule", "train"):
+            assert getattr(recipe, section) == getattr(first, section)
+        assert recipe.views == load_recipe(name).views
+        assert recipe.optimizer.lr == pytest.approx(load_recipe(name).optimizer.lr * first.optimizer.lr / 0.5)
 
 
 def test_a_recipe_written_out_reads_back_equal(tmp_path):

@@ -6,7 +6,9 @@ import statistics
 
 import pytest
 
+from rince.config import load_recipe
 from rince.report.tables import (
+    beside_the_paper,
     compare,
     csv_text,
     direction,
@@ -119,12 +121,49 @@ def test_a_metric_in_percent_says_so():
     ]
 
 
-def test_the_papers_tables_have_a_number_for_every_column():
-    tables = paper_tables()
-    assert len(tables["cifar100"]["rows"]) == 16
-    for table in tables.values():
+def test_the_papers_tables_are_complete():
+    sizes = {name: (len(table["rows"]), len(table["columns"])) for name, table in paper_tables().items()}
+    assert sizes == {
+        "cifar100": (22, 5),
+        "temperature": (4, 1),
+        "bank-size": (3, 1),
+        "smoothing": (3, 5),
+        "two-heads": (3, 5),
+        "scl-two-heads": (9, 5),
+        "imagenet100": (3, 3),
+        "threshold": (5, 2),
+        "video": (10, 4),
+    }
+    for table in paper_tables().values():
         assert all(len(row) == len(table["columns"]) for row in table["rows"].values())
+        assert table["runs"].keys() <= table["rows"].keys()
+
+
+def test_the_papers_numbers_are_found_by_our_names():
     assert paper_number("cifar100", "RINCE-out-in", "outliers/tiny-imagenet/auroc") == (81.40, 0.38)
     assert paper_number("cifar100", "Contrastive OOD", "probe/accuracy") is None
+    assert paper_number("temperature", "τ₂ = 0.225", "probe/accuracy") == (77.18, None)
     assert paper_number("cifar100", "no such row", "probe/accuracy") is None
     assert paper_number(None, None, "probe/accuracy") is None
+
+
+def test_every_row_that_can_be_run_names_a_recipe_that_says_the_same():
+    runs = {(name, row): run for name, table in paper_tables().items() for row, run in table["runs"].items()}
+    assert len(runs) == 37
+    for (name, row), (recipe, *changes) in runs.items():
+        loaded = load_recipe(recipe, changes)
+        assert loaded.paper is not None
+        if name == "cifar100":
+            assert (loaded.paper.table, loaded.paper.row, changes) == ("cifar100", row, [])
+        if name == "temperature":
+            assert loaded.loss.terms[1].temperature == float(row.rpartition(" ")[2])
+        if "heads" in name:
+            assert loaded.method.superclass_weight == float(row.rpartition(" ")[2])
+
+
+def test_a_table_of_the_paper_has_its_rows_and_ours_where_they_ran():
+    table = beside_the_paper("temperature", {"τ₂ = 0.175": [result("r", 1, 0.3, 1.0), result("r", 2, 0.4, 1.0)]})
+    assert [row.name for row in table.rows] == list(paper_tables()["temperature"]["rows"])
+    lines = markdown(table).splitlines()
+    assert lines[2] == "| τ₂ = 0.125 | (75.98) |"
+    assert lines[3] == "| τ₂ = 0.175 | 35.0 ± 7.1 (76.44) |"

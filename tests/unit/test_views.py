@@ -111,6 +111,19 @@ def test_a_large_image_has_the_same_pixels_alone():
     assert all(torch.equal(views(images[i : i + 1], **KEY, sample_ids=ids[i : i + 1])[0], result[i]) for i in range(5))
 
 
+@pytest.mark.parametrize(("shape", "size"), [((150, 3, 32, 32), 33), ((9, 3, 2, 45, 61), 32), ((1, 3, 230, 240), 224)])
+def test_a_sample_has_the_same_pixels_on_any_number_of_threads(shape, size):
+    views, threads = Views(size=size, grayscale=0, jitter_probability=1, **RGB), torch.get_num_threads()
+    results = []
+    try:
+        for number in (1, 2, 3):
+            torch.set_num_threads(number)
+            results += [views(pictures(*shape), **KEY, sample_ids=torch.arange(shape[0]) + i) for i in range(3)]
+    finally:
+        torch.set_num_threads(threads)
+    assert all(torch.equal(one, other) for one, other in zip(results, results[3:], strict=False))
+
+
 @pytest.mark.parametrize("change", [{"seed": 4}, {"epoch": 3}, {"view": 0}])
 def test_another_seed_epoch_or_view_is_another_picture(change):
     views, images, ids = Views(size=16, **RGB), pictures(1, 3, 16, 16).expand(20, -1, -1, -1), torch.arange(20)

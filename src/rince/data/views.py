@@ -3,7 +3,8 @@
 What is drawn is kept apart from what is done with it: `draw_parameters` computes `ViewParameters` from (seed, epoch,
 view, sample ids) and `apply` turns images and parameters into a view. Both treat every sample by itself, to the last
 bit: a sample gets the same pixels whatever else is in the batch. That is why this file multiplies and adds in
-separate steps (a fused one rounds differently at the end of a row) and sums in a way that no order can change.
+separate steps (a fused one rounds differently at the end of a row, which is safe only where rows are those of an
+image, as in `embedding_bag`) and sums in a way that no order can change.
 
 The definitions are torchvision's, in floating point: `RandomResizedCrop`, `RandomHorizontalFlip`, `ColorJitter` under
 `RandomApply`, `RandomGrayscale`, `Normalize`.
@@ -13,7 +14,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -28,7 +29,12 @@ CROP_DRAWS = 2 * TRIES + 2
 DRAWS = CROP_DRAWS + 8  # flip, jitter or not, order, four factors, grayscale
 BRIGHTNESS, CONTRAST, SATURATION, HUE = range(4)
 IDENTITY = (1.0, 1.0, 1.0, 0.0)  # the factors that change nothing
+NOTHING = 4  # stands for an operation that would change nothing
 ORDERS = tuple(itertools.permutations(range(4)))
+DIGITS = (125, 25, 5, 1)  # write four of the five as one number
+LUMA = torch.tensor([0.299, 0.587, 0.114]).view(3, 1, 1)  # how bright red, green and blue are to the eye
+OWN_HUES = torch.tensor([0.0, 2.0, 4.0]).view(3, 1, 1)  # theirs, in sixths of a turn
+BLOCK = 1 << 18  # values to crop at a time: the steps in between stay in the cache
 
 
 class ViewParameters(NamedTuple):
@@ -183,18 +189,11 @@ class Views:
         if len(images) == 0:
             return torch.empty(*images.shape[:-2], self.size, self.size, device=images.device)
         batch, channels, height, width = len(images), images.shape[1], *images.shape[-2:]
-        pixels = F.grid_sample(
-            images.reshape(batch, -1, height, width).to(torch.float32),
-            _sampling_grid(parameters.boxes, parameters.flip, height, width, self.size),
-            mode="bilinear",
-            padding_mode="border",
-            align_corners=False,
-        )
-        pixels = pixels.div_(255).clamp_(max=1).view(batch, channels, -1, self.size * self.size)
-        _jitter(pixels, parameters.order, parameters.factors)
+        pixels = _crop(images.reshape(batch, -1, height, width), parameters.boxes, parameters.flip, self.size)
+        pixels = _jitter(pixels.view(batch, channels, -1, self.size**2), parameters.order, parameters.factors)
         if channels == 3:
             rows = parameters.grayscale.nonzero().squeeze(1)
-            pixels[rows] = _luma(pixels[rows])[:, None]
+            pixels[rows] = _luma(pixels.index_select(0, rows), LUMA.to(pixels.device))
         return self._normalise(pixels).view(*images.shape[:-2], self.size, self.size)
 
     def resize_and_normalise(self, images: Tensor) -> Tensor:
@@ -283,58 +282,112 @@ def crop_boxes(
     return torch.stack([top, left, high_, wide], dim=1).long()
 
 
-def _sampling_grid(boxes: Tensor, flip: Tensor, height: int, width: int, size: int) -> Tensor:
-    """Where each pixel of the view lies in the image, `(batch, size, size, 2)` in the coordinates of `grid_sample`.
+def _crop(images: Tensor, boxes: Tensor, flip: Tensor, size: int) -> Tensor:
+    """The boxes of `(batch, planes, height, width)`, brought to `(batch, planes * size, size)` from 0 to 1.
+
+    Bilinear: every row of a view is the weighted sum of two rows of the image (an embedding bag), then the columns.
+    """
+    batch, planes, height, width = images.shape
+    top, left, high, wide = boxes.to(torch.float32)[:, :, None].unbind(1)
+    centres = (torch.arange(size, device=images.device, dtype=torch.float32) + 0.5) / size
+    upper, lower, share = _neighbours(centres, top, high)
+    ends = torch.stack([upper, lower], dim=2)[:, None]
+    weights = (torch.stack([1 - share, share], dim=2) / 255).repeat(1, planes, 1)
+    centres = torch.where(flip[:, None], centres.flip(0), centres)
+    before, after, share = (x[:, None] for x in _neighbours(centres, left, wide))
+    block = min(batch, max(1, BLOCK // (planes * max(height, size) * width)))
+    first = torch.arange(0, block * planes * height, height, device=images.device).view(block, planes, 1, 1)
+    pixels = torch.empty(batch, planes * size, size, device=images.device)
+    for start in range(0, batch, block):
+        view = pixels[some := slice(start, start + block)]
+        index, table = (ends[some] + first[: len(view)]).view(-1, 2), images[some].reshape(-1, width).float()
+        rows = F.embedding_bag(index, table, mode="sum", per_sample_weights=weights[some].view(-1, 2))
+        rows = rows.view(len(view), planes * size, width)
+        torch.gather(rows, 2, before[some].expand_as(view), out=view)
+        view.add_(rows.gather(2, after[some].expand_as(view)).sub_(view).mul_(share[some])).clamp_(max=1)
+    return pixels
+
+
+def _neighbours(centres: Tensor, start: Tensor, length: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The two pixels of the image between which each pixel of the view lies, and the share of the second.
 
     Pixel i of `size` has its centre at (i + ½)/size of the box. Centres outside those of the outermost pixels of the
     box move onto them, as if the box had been cut out first: nothing from beyond it shows.
     """
-    top, left, high, wide = boxes.to(torch.float32)[:, :, None].unbind(1)
-    steps = (torch.arange(size, device=boxes.device, dtype=torch.float32) + 0.5) / size
-    across = torch.where(flip[:, None], steps.flip(0), steps)
-    y = top + torch.minimum((steps * high - 0.5).clamp(min=0), high - 1)
-    x = left + torch.minimum((across * wide - 0.5).clamp(min=0), wide - 1)
-    grid = torch.empty(len(boxes), size, size, 2, device=boxes.device)
-    grid[..., 0] = ((2 * x + 1) / width - 1)[:, None, :]
-    grid[..., 1] = ((2 * y + 1) / height - 1)[:, :, None]
-    return grid
+    at = start + torch.minimum((centres * length - 0.5).clamp(min=0), length - 1)
+    first = at.floor()
+    return first.long(), at.ceil().long(), at - first
 
 
-def _jitter(pixels: Tensor, order: Tensor, factors: Tensor) -> None:
-    """Brightness, contrast, saturation and hue in the order of each sample, in place on `(batch, channels, time, n)`.
+def _jitter(pixels: Tensor, order: Tensor, factors: Tensor) -> Tensor:
+    """Brightness, contrast, saturation and hue of `(batch, channels, time, n)`, in the order of each sample.
 
-    The first three are one formula, f · pixel + (1 - f) · other, where other is 0, the mean luma of the frame, or the
-    luma of the pixel. Each of the four rounds applies it to the whole batch, and the hue to the samples whose turn it
-    is (they have f = 1 in the formula, which changes no bit).
+    Samples of one order go through all four operations together, while they are in the cache.
     """
-    identity = torch.tensor(IDENTITY, device=factors.device)
-    if torch.equal(factors, identity.expand_as(factors)):
-        return
-    colour = pixels.shape[1] == 3
-    for step in order.unbind(1):
-        factor = factors.gather(1, step[:, None]).squeeze(1)
-        blended = step != HUE if colour else (step == BRIGHTNESS) | (step == CONTRAST)
-        ratio = torch.where(blended, factor, 1.0)
-        other = _luma(pixels)
-        rows = (step == CONTRAST).nonzero().squeeze(1)
-        mean = other.new_zeros(*other.shape[:2], 1)
-        mean[rows] = _exact_mean(other.index_select(0, rows)) * (1 - ratio[rows, None, None])
-        other.mul_(torch.where(step == SATURATION, 1 - ratio, 0.0)[:, None, None]).add_(mean)
-        pixels.mul_(ratio[:, None, None, None]).add_(other[:, None]).clamp_(0, 1)
-        if colour:
-            rows = ((step == HUE) & (factor != 0)).nonzero().squeeze(1)
-            pixels[rows] = _turn_hue(pixels.index_select(0, rows), factor[rows, None, None])
+    changes = factors != torch.tensor(IDENTITY, device=factors.device)
+    changes[:, SATURATION:] &= pixels.shape[1] == 3  # a gray image has neither saturation nor hue
+    if not changes.any():
+        return pixels
+    steps = torch.where(changes.gather(1, order), order, NOTHING)
+    codes, by = (steps * torch.tensor(DIGITS, device=steps.device)).sum(dim=1).sort()
+    kinds, counts = codes.unique_consecutive(return_counts=True)
+    factors = factors[by, :, None, None, None]
+    settings = (
+        (factors[:, BRIGHTNESS],),
+        (factors[:, CONTRAST], 1 - factors[:, CONTRAST]),
+        (factors[:, SATURATION], (1 - factors[:, SATURATION]) * LUMA.to(pixels.device)),
+        (torch.remainder(OWN_HUES.to(pixels.device) - 6 * factors[:, HUE], 6) - 3,),
+    )
+    grouped, stop = torch.empty_like(pixels), 0
+    for kind, count in zip(kinds.tolist(), counts.tolist(), strict=True):
+        start, stop = stop, stop + count
+        group = torch.index_select(pixels, 0, by[start:stop], out=grouped[start:stop])
+        for digit in DIGITS:
+            if (step := kind // digit % 5) != NOTHING:
+                OPERATIONS[step](group, *(setting[start:stop] for setting in settings[step]))
+    return torch.index_select(grouped, 0, by.argsort(), out=pixels)
 
 
-def _luma(pixels: Tensor) -> Tensor:
-    """`(batch, channels, time, n)` → `(batch, time, n)`: how bright the pixels are to the eye."""
+def _brighten(pixels: Tensor, factor: Tensor) -> None:
+    pixels.mul_(factor).clamp_(0, 1)
+
+
+def _contrast(pixels: Tensor, factor: Tensor, rest: Tensor) -> None:
+    mean = _exact_mean(_luma(pixels, LUMA.to(pixels.device))).mul_(rest)
+    pixels.mul_(factor).add_(mean).clamp_(0, 1)
+
+
+def _saturate(pixels: Tensor, factor: Tensor, luma_weights: Tensor) -> None:
+    luma = _luma(pixels, luma_weights)
+    pixels.mul_(factor).add_(luma).clamp_(0, 1)
+
+
+def _turn_hue(pixels: Tensor, opposite: Tensor) -> None:
+    """The hue of HSV moved by a part of a turn; value and saturation stay.
+
+    Both stay if the largest and the smallest channel do. In sixths of a turn, a channel is at its largest up to 1 from
+    its own hue (red 0, green 2, blue 4), at its smallest from 2 on, and linear between; so the hue is 1 + (green + blue
+    - red - smallest) / (largest - smallest) from red, towards green or blue. From a channel's own hue it is 3 less the
+    distance from the `opposite` one, which comes turned the other way, in place of the pixels, from -3 to 3 like them.
+    """
+    red, green, blue = pixels.chunk(3, dim=1)
+    largest, smallest = pixels.amax(dim=1, keepdim=True), pixels.amin(dim=1, keepdim=True)
+    hue = (green + blue).sub_(red).sub_(smallest)
+    spread = torch.sub(largest, smallest, out=smallest).clamp_(min=1e-30)  # 0 in gray pixels
+    hue.div_(spread).add_(1).copysign_(green - blue)
+    distance = torch.sub(hue, opposite, out=pixels).abs_().sub_(3).abs_()
+    torch.sub(largest.add_(spread), distance.clamp_(1, 2).mul_(spread), out=pixels)
+
+
+OPERATIONS: tuple[Callable[..., None], ...] = (_brighten, _contrast, _saturate, _turn_hue)
+
+
+def _luma(pixels: Tensor, weights: Tensor) -> Tensor:
+    """`(batch, channels, time, n)` → `(batch, 1, time, n)`: how bright the pixels are to the eye."""
     if pixels.shape[1] == 1:
-        return pixels[:, 0].clone()
-    red, green, blue = pixels.unbind(1)
-    luma, part = red * 0.299, green * 0.587
-    luma += part
-    luma += torch.mul(blue, 0.114, out=part)
-    return luma
+        return pixels
+    red, green, blue = (pixels * weights).chunk(3, dim=1)
+    return red.add_(green).add_(blue)
 
 
 def _exact_mean(values: Tensor) -> Tensor:
@@ -344,28 +397,3 @@ def _exact_mean(values: Tensor) -> Tensor:
     """
     total = (values + 1).sum(dim=-1, keepdim=True, dtype=torch.float64)
     return (total / values.shape[-1] - 1).to(torch.float32)
-
-
-def _turn_hue(pixels: Tensor, turns: Tensor) -> Tensor:
-    """The hue of HSV moved by a part of a turn, in place on `(rows, 3, time, n)`; value and saturation stay.
-
-    Both stay if the largest and the smallest channel do, so there is no need to go through HSV: with the hue h in
-    sixths of a turn, a channel is at its largest up to 1 from its own hue (red 0, green 2, blue 4), at its smallest
-    from 2 on, and linear between.
-    """
-    red, green, blue = pixels.unbind(1)
-    largest = torch.maximum(torch.maximum(red, green), blue)
-    smallest = torch.minimum(torch.minimum(red, green), blue)
-    spread = largest - smallest
-    pixels -= smallest[:, None]
-    pixels /= spread.clamp(min=torch.finfo(spread.dtype).tiny)[:, None]  # all 0 if gray, else from 0 to exactly 1
-    # Masks of 0 and 1 instead of torch.where, which takes 25 times as long as a product on a CPU.
-    hue = (red - green).add_(4)
-    hue += ((blue - red).add_(2).sub_(hue)).mul_(green.floor())
-    hue += ((green - blue).sub_(hue)).mul_(red.floor())
-    hue += turns * 6
-    hue -= (hue / 6).floor_().mul_(6)  # between 0 and 6
-    torch.sub(2, (hue - 3).abs_(), out=red)
-    torch.sub((hue - 2).abs_(), 1, out=green)
-    torch.sub((hue - 4).abs_(), 1, out=blue)
-    return torch.sub(largest[:, None], pixels.clamp_(0, 1).mul_(spread[:, None]), out=pixels)

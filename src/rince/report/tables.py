@@ -120,16 +120,32 @@ def compare(results: Iterable[dict[str, Any]], metrics: Sequence[str] | None = N
     rows = []
     for (name, scale), group in groups.items():
         paper = group[0].get("paper") or {}
-        cells = {
-            metric: Cell(
-                tuple(result["metrics"][metric] for result in group if metric in result["metrics"]),
-                paper_number(paper.get("table"), paper.get("row"), metric),
-            )
-            for metric in metrics
-        }
         shown = f"{name} ({scale})" if len({key[1] for key in groups}) > 1 else name
-        rows.append(Row(shown, tuple(result["seed"] for result in group), cells))
+        rows.append(_row(shown, group, metrics, paper.get("table"), paper.get("row")))
     return Table(tuple(metrics), tuple(_marked(rows, metrics)))
+
+
+def beside_the_paper(table: str, results: dict[str, list[dict[str, Any]]]) -> Table:
+    """A table of the paper, its rows in its order, with ours where there are any.
+
+    Args:
+        table: its name in `paper_numbers.yaml`.
+        results: row → results of its seeds; rows may be missing.
+    """
+    metrics = list(paper_tables()[table]["columns"])
+    rows = [_row(name, results.get(name, []), metrics, table, name) for name in paper_tables()[table]["rows"]]
+    return Table(tuple(metrics), tuple(_marked(rows, metrics)))
+
+
+def _row(name: str, group: list[dict[str, Any]], metrics: Sequence[str], table: str | None, row: str | None) -> Row:
+    cells = {
+        metric: Cell(
+            tuple(result["metrics"][metric] for result in group if metric in result["metrics"]),
+            paper_number(table, row, metric),
+        )
+        for metric in metrics
+    }
+    return Row(name, tuple(result["seed"] for result in group), cells)
 
 
 def _marked(rows: list[Row], metrics: Sequence[str]) -> list[Row]:

@@ -104,6 +104,25 @@ def train(recipe: Recipe, folder: Path, runtime: Runtime, *, resume: bool) -> bo
     return state.step == stop
 
 
+def seconds_per_step(recipe: Recipe, *, limit: float = 5.0) -> float:
+    """How long a step takes on this machine, from as many as fit into `limit` seconds, after a first one."""
+    parts, runtime = build_parts(recipe), Runtime(1, recipe.train.precision)
+    state, method = _start(recipe, parts, runtime)
+    options = {"seed": recipe.seed, "device": runtime.device, "workers": recipe.data.workers, "numbers": method.views}
+    feed = Feed(parts.images, parts.labels, parts.views, parts.order, **options)  # type: ignore[arg-type]
+    began = now = 0.0
+    for number, step in enumerate(feed.steps(0, parts.order.steps_per_epoch)):
+        method.step(state.encoder, step, logged=False)
+        state.optimizer.step()
+        state.optimizer.zero_grad()
+        now = time.monotonic()
+        if number == 0:
+            began = now
+        elif now - began > limit:
+            return (now - began) / number
+    return (now - began) / max(1, parts.order.steps_per_epoch - 1)
+
+
 def _make_gradients(
     method: Method, state: State, step: Step, *, logged: bool, folder: Path
 ) -> tuple[dict[str, Any], bool]:

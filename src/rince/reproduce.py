@@ -1,0 +1,275 @@
+"""`rince reproduce`: every row of a table of the paper × seed, trained, evaluated, and put beside the paper's numbers.
+
+Each run is a process of its own, so that one that fails takes no other with it. What is done is skipped, what was
+interrupted goes on. The folder:
+
+table.md table.tex table.csv     the table, rewritten after every run
+runs/<row>/seed-<n>/             run folders, each with train.log and evaluate.log
+summary/                         what is worth keeping: the table, and a small JSON file per run
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from rince.config import Recipe, load_recipe
+from rince.errors import ConfigError, DataError
+from rince.report.tables import Table, beside_the_paper, csv_text, latex, markdown, paper_tables
+from rince.train.record import CHECKPOINT, ENVIRONMENT, RECIPE, write_whole
+
+SEEDS = (123, 546, 937)
+RESULTS = "results.json"
+# Where data is found by its name in the tables: below --data, or on the hub.
+HUB = {"cifar100": "uoft-cs/cifar100", "cifar10": "uoft-cs/cifar10", "tiny-imagenet": "zh-plus/tiny-imagenet"}
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run: a row of the table with a seed."""
+
+    row: str
+    seed: int
+    recipe: str
+    overrides: tuple[str, ...]
+    folder: Path
+    outliers: tuple[str, ...]
+
+    def load(self) -> Recipe:
+        """The recipe as it will be run."""
+        return load_recipe(self.recipe, list(self.overrides))
+
+    @property
+    def commands(self) -> tuple[list[str], list[str]]:
+        """What a person would type to train and to evaluate it."""
+        train = ["rince", "train", self.recipe, *self.overrides, "--out", str(self.folder)]
+        outliers = [text for source in self.outliers for text in ("--outliers", source)]
+        return train, ["rince", "evaluate", str(self.folder), *outliers]
+
+
+@dataclass
+class Reproduction:
+    """A table on its way.
+
+    Args:
+        table: its name.
+        scale: `"full"` or `"reduced"`.
+        out: folder.
+        data: folder that holds the data sets by name, or None for the hub.
+        rows: names of rows; None for all that have a recipe.
+        seeds: of the runs.
+        jobs: runs at a time; on CPUs they share the cores.
+    """
+
+    table: str
+    scale: str
+    out: Path
+    data: Path | None = None
+    rows: Sequence[str] | None = None
+    seeds: Sequence[int] = SEEDS
+    jobs: int = 1
+    _processes: set[subprocess.Popen[bytes]] = field(default_factory=set)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _stopped: bool = False
+
+    def plan(self) -> list[Job]:
+        """All runs, row by row; every mistake in the request is found here."""
+        tables = paper_tables()
+        if self.table not in tables:
+            raise ConfigError(f"there is no table {self.table!r}; there are {', '.join(tables)}")
+        known = tables[self.table]["runs"]
+        if not known:
+            raise ConfigError(f"table {self.table!r} has no recipes yet")
+        missing = [row for row in self.rows or [] if row not in known]
+        if missing:
+            raise ConfigError(
+                f"table {self.table!r} has no row {missing[0]!r} that can be run; "
+                f"there are {', '.join(map(repr, known))}"
+            )
+        if self.data is not None and not self.data.is_dir():
+            raise ConfigError(f"--data {self.data} is no folder; give the one that holds cifar100, cifar10, …")
+        if len(set(self.seeds)) != len(self.seeds):
+            raise ConfigError(f"a seed stands twice: {', '.join(map(str, self.seeds))}")
+        outliers = tuple(self._source(name) for name in tables[self.table].get("outliers", []))
+        jobs = []
+        for row in self.rows or known:
+            recipe, *changes = known[row]
+            source = self._source(tables[self.table]["data"])
+            for seed in self.seeds:
+                overrides = (f"scale={self.scale}", f"data.source={source}", f"seed={seed}", *changes)
+                folder = self.out / "runs" / _slug(row) / f"seed-{seed}"
+                jobs.append(Job(row, seed, recipe, overrides, folder, outliers))
+                jobs[-1].load()
+        return jobs
+
+    def run(self, jobs: list[Job], say: Say) -> list[Job]:
+        """Does what is left to do; returns the jobs that failed. KeyboardInterrupt stops all runs, saved."""
+        self.out.mkdir(parents=True, exist_ok=True)
+        left = [job for job in jobs if not is_done(job)]
+        say(f"{self.table}, {self.scale} scale: {len(jobs)} runs, {len(jobs) - len(left)} of them done already")
+        self._write(jobs)
+        failed: list[Job] = []
+        started, finished = time.monotonic(), 0
+
+        def work(job: Job) -> None:
+            nonlocal finished
+            if self._stopped:
+                return
+            begun = time.monotonic()
+            problem = self._run(job)
+            with self._lock:
+                if self._stopped:
+                    return
+                finished += 1
+                if problem:
+                    failed.append(job)
+                self._write(jobs)
+                each = (time.monotonic() - started) / finished
+                what = f"failed: {problem}" if problem else f"done in {_duration(time.monotonic() - begun)}"
+                rest = _duration(each * (len(left) - finished))
+                say(f"[{finished}/{len(left)}] {job.row}, seed {job.seed}: {what}; about {rest} left")
+
+        with ThreadPoolExecutor(self.jobs) as pool:
+            try:
+                for future in [pool.submit(work, job) for job in left]:
+                    future.result()
+            except KeyboardInterrupt:
+                self._stopped = True
+                for process in list(self._processes):
+                    process.terminate()  # they save, and go on from there next time
+                raise
+        return failed
+
+    def _run(self, job: Job) -> str | None:
+        """Trains and evaluates; what went wrong, in a line, or None."""
+        train, evaluate = job.commands
+        if (job.folder / RECIPE).exists():
+            train = ["rince", "train", "--resume", str(job.folder)]
+        job.folder.parent.mkdir(parents=True, exist_ok=True)
+        for name, command in (("train", train), ("evaluate", evaluate)):
+            log = job.folder.with_name(f"{job.folder.name}.{name}.log")  # a run folder has to be empty at its start
+            code = self._call(command, log)
+            if self._stopped:
+                return "interrupted"
+            if code != 0:
+                lines = log.read_text(errors="replace").strip().splitlines()
+                return f"{lines[-1] if lines else 'no word'} (exit code {code}, see {log})"
+        return None
+
+    def _call(self, command: list[str], log: Path) -> int:
+        threads = max(1, (os.cpu_count() or 1) // self.jobs)
+        environment = os.environ | {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", str(threads))}
+        with log.open("ab") as file:
+            process = subprocess.Popen(
+                [sys.executable, "-m", *command],
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                env=environment,
+                start_new_session=True,  # Ctrl-C is for us; we tell them
+            )
+            with self._lock:
+                self._processes.add(process)
+            try:
+                return process.wait()
+            finally:
+                with self._lock:
+                    self._processes.discard(process)
+
+    def _write(self, jobs: list[Job]) -> None:
+        """The table and the summary, from all runs that are done."""
+        done = [job for job in jobs if is_done(job)]
+        results: dict[str, list[dict[str, Any]]] = {}
+        summary = self.out / "summary"
+        summary.mkdir(exist_ok=True)
+        for job in done:
+            found = json.loads((job.folder / RESULTS).read_text())
+            results.setdefault(job.row, []).append(found)
+            kept = {
+                "row": job.row,
+                "commands": [shlex.join(command) for command in job.commands],
+                "environment": json.loads((job.folder / ENVIRONMENT).read_text()),
+                "recipe": yaml.safe_load((job.folder / RECIPE).read_text()),
+                "results": found,
+            }
+            text = json.dumps(kept, indent=1, ensure_ascii=False) + "\n"
+            write_whole(summary / f"{_slug(job.row)}-seed-{job.seed}.json", text)
+        table = beside_the_paper(self.table, results)
+        for folder in (self.out, summary):
+            write_table(table, folder)
+
+    def _source(self, name: str) -> str:
+        if self.data is None:
+            return HUB[name]
+        if not (self.data / name).exists():
+            raise DataError(f"--data {self.data} holds no {name}; put it there, or leave out --data to use the hub")
+        return str(self.data / name)
+
+
+def write_table(table: Table, folder: Path) -> None:
+    """The table in three formats."""
+    for name, text in (("md", markdown(table)), ("tex", latex(table)), ("csv", csv_text(table))):
+        write_whole(folder / f"table.{name}", text)
+
+
+def is_done(job: Job) -> bool:
+    """Whether a run was evaluated at its end, by the recipe it would have now."""
+    try:
+        results = json.loads((job.folder / RESULTS).read_text())
+        same = load_recipe(job.folder / RECIPE) == job.load()
+    except (OSError, ValueError, ConfigError):
+        return False
+    if not same:
+        raise ConfigError(f"{job.folder} holds a run of another recipe than {job.recipe} is now; choose another --out")
+    judged = all(f"outliers/{Path(source).name}/auroc" in results["metrics"] for source in job.outliers)
+    return judged and results["step"] == results["of_steps"] and (job.folder / CHECKPOINT).exists()
+
+
+def _slug(row: str) -> str:
+    """A row's name as a folder: `RINCE-out-in` → `rince-out-in`, `τ₂ = 0.125` → `tau2-0.125`."""
+    letters = {"τ": "tau", "α": "alpha", "λ": "lambda", "₂": "2"}
+    plain = "".join(letters.get(character, character) for character in row.lower())
+    return re.sub(r"[^a-z0-9.]+", "-", plain).strip("-.")
+
+
+def _duration(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s" if minutes else f"{rest} s"
+
+
+def estimate(jobs: list[Job], count: int) -> str:
+    """How long the runs will take here, from a few steps of each method: a sentence."""
+    from rince.train.loop import seconds_per_step  # noqa: PLC0415 - brings torch and Fabric
+
+    costs: dict[str, float] = {}
+    for job in jobs:
+        if job.row not in costs:
+            costs[job.row] = seconds_per_step(job.load()) * job_steps(job)
+    total = sum(costs[job.row] for job in jobs) / count
+    return (
+        f"about {_duration(total)} of training, from a few steps of every row on this machine"
+        + (f", if {count} runs at a time do not slow each other" if count > 1 else "")
+        + "; evaluation comes on top, less than a fifth of that"
+    )
+
+
+def job_steps(job: Job) -> int:
+    """Steps of the whole run."""
+    from rince.train.setup import build_parts, total_steps  # noqa: PLC0415
+
+    recipe = job.load()
+    return total_steps(recipe, build_parts(recipe).order.steps_per_epoch)

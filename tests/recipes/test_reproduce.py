@@ -1,0 +1,149 @@
+"""`rince reproduce` on a table of its own: runs, skips, resumes, goes on past a failure, and tells the truth."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import yaml
+
+from rince import reproduce
+from rince.report import tables
+from train.tiny import TINY, rince, write_recipe
+
+LOADED = """
+import sys, yaml
+from rince import reproduce
+from rince.report import tables
+tables.paper_tables = reproduce.paper_tables = lambda: yaml.safe_load(open({table!r}))
+reproduce.HUB.update(fashion="fashion")
+from rince.cli import main
+sys.argv = ["rince", *{arguments!r}]
+main()
+"""
+
+
+@pytest.fixture
+def table(tmp_path, monkeypatch):
+    """Two rows of a tiny recipe and one that fails while training, as a table of the paper."""
+    recipe = write_recipe(tmp_path, scale="reduced", train={"epochs": 2, "batch": 32})
+    written = {
+        "tiny": {
+            "title": "Tiny",
+            "data": "fashion",
+            "columns": {"probe/accuracy": "Accuracy", "retrieval/group/map": "mAP"},
+            "rows": {"first": [[50.0, 1.0], None], "τ₂ = 0.4": [60.0, 0.7], "bad": [1, 2], "reported": [3, 4]},
+            "runs": {
+                "first": [str(recipe)],
+                "τ₂ = 0.4": [str(recipe), "loss.terms.1.temperature=0.25"],
+                "bad": [str(recipe), "optimizer.lr=1e30"],
+            },
+        },
+        "later": {"title": "Later", "columns": {"a": "A"}, "rows": {"x": [1]}, "runs": {}},
+    }
+    path = tmp_path / "tables.yaml"
+    path.write_text(yaml.safe_dump(written, allow_unicode=True, sort_keys=False))
+    for module in (tables, reproduce):
+        monkeypatch.setattr(module, "paper_tables", lambda: written)
+    monkeypatch.setitem(reproduce.HUB, "fashion", "fashion")
+    return path
+
+
+def test_a_table_is_run_and_only_what_is_left_is_run_again(table, tmp_path):
+    out = tmp_path / "out"
+    rows = ["--rows", "first", "--rows", "τ₂ = 0.4"]
+    shown = rince("reproduce", "tiny", "--out", out, *rows, "--seeds", 1, "--jobs", 2).stdout
+    assert "2 runs, 0 of them done already" in shown
+    assert "[2/2]" in shown
+    runs = out / "runs"
+    assert {p.name for p in runs.iterdir()} == {"first", "tau2-0.4"}
+    accuracy = json.loads((runs / "first" / "seed-1" / "results.json").read_text())["metrics"]["probe/accuracy"]
+    lines = (out / "table.md").read_text().splitlines()
+    assert f"{100 * accuracy:.1f}" in lines[2]
+    assert "(50.00 ± 1.00)" in lines[2]
+    assert lines[5] == "| reported | (3.00) | (4.00) |"
+    kept = json.loads((out / "summary" / "tau2-0.4-seed-1.json").read_text())
+    assert kept["recipe"]["loss"]["terms"][1]["temperature"] == 0.25
+    assert kept["commands"][0].startswith("rince train ")
+    assert kept["environment"]["torch"]
+    before = (runs / "first" / "seed-1" / "last.ckpt").stat().st_mtime_ns
+    shown = rince("reproduce", "tiny", "--out", out, *rows, "--seeds", 1, "--seeds", 2, "--jobs", 2).stdout
+    assert "4 runs, 2 of them done already" in shown
+    assert (runs / "first" / "seed-1" / "last.ckpt").stat().st_mtime_ns == before
+    assert "±" in (out / "table.md").read_text().splitlines()[2].partition("(")[0]
+
+
+def test_a_row_that_fails_does_not_stop_the_others(table, tmp_path):
+    done = rince(
+        "reproduce", "tiny", "--out", tmp_path / "out", "--rows", "bad", "--rows", "first", "--seeds", 1, check=False
+    )
+    assert done.returncode == 1
+    assert "1 runs failed: bad (seed 1)" in done.stderr
+    assert "failed: rince: step" in done.stdout
+    lines = (tmp_path / "out" / "table.md").read_text().splitlines()
+    assert lines[4].startswith("| bad | (1.00) |")
+    assert not lines[2].startswith("| first | (")
+
+
+def test_an_interrupted_table_goes_on_where_it_was(table, tmp_path):
+    recipe = yaml.safe_load((tmp_path / "tiny.yaml").read_text()) | {"train": {"epochs": 60, "batch": 32}}
+    (tmp_path / "tiny.yaml").write_text(yaml.safe_dump(recipe))
+    out = tmp_path / "out"
+    arguments = ["reproduce", "tiny", "--out", str(out), "--rows", "first", "--seeds", "1"]
+    code = LOADED.format(table=str(table), arguments=arguments)
+    process = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True)
+    checkpoint = out / "runs" / "first" / "seed-1" / "last.ckpt"
+    until = time.monotonic() + 60
+    while not checkpoint.exists() and time.monotonic() < until:
+        time.sleep(0.05)
+    os.kill(process.pid, signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130, errors
+    assert "go on with the same command" in errors
+    assert not (checkpoint.parent / "results.json").exists()
+    steps = len((checkpoint.parent / "metrics.jsonl").read_text().splitlines())
+    assert steps > 0
+    rince(*arguments)
+    results = json.loads((checkpoint.parent / "results.json").read_text())
+    assert results["step"] == results["of_steps"] == 60 * 7
+    log = (checkpoint.parent.parent / "seed-1.train.log").read_text()
+    assert "interrupted and saved" in log
+
+
+def test_a_dry_run_lists_and_estimates(table, tmp_path):
+    shown = rince("reproduce", "tiny", "--out", tmp_path / "out", "--rows", "first", "--seeds", 5, "--dry-run").stdout
+    assert "to do  first, seed 5: rince train" in shown
+    assert "1 runs to do; about" in shown
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["nothing"], "there is no table 'nothing'; there are tiny, later"),
+        (["later"], "'later' has no recipes yet"),
+        (["tiny", "--rows", "firts"], "no row 'firts' that can be run; there are 'first'"),
+        (["tiny", "--data", "nowhere"], "--data nowhere is no folder"),
+        (["tiny", "--data", "."], "holds no fashion"),
+        (["tiny", "--seeds", "1", "--seeds", "1"], "a seed stands twice"),
+    ],
+)
+def test_bad_requests_are_named_before_anything_runs(table, arguments, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    done = rince("reproduce", *arguments, "--out", "out", check=False)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_folder_of_another_recipe_is_refused(table, tmp_path):
+    out = tmp_path / "out"
+    rince("reproduce", "tiny", "--out", out, "--rows", "first", "--seeds", 1)
+    recipe = yaml.safe_load((tmp_path / "tiny.yaml").read_text()) | {"optimizer": TINY["optimizer"] | {"lr": 0.2}}
+    (tmp_path / "tiny.yaml").write_text(yaml.safe_dump(recipe))
+    done = rince("reproduce", "tiny", "--out", out, "--rows", "first", "--seeds", 1, check=False)
+    assert done.returncode == 2
+    assert "holds a run of another recipe" in done.stderr
