@@ -16,8 +16,12 @@ $(READY): requirements.lock pyproject.toml
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
-demo: $(READY) ## train on the embedded data and show what was learned
-	$(BIN)/python examples/fashion_ranks.py
+demo: $(READY) ## train on the embedded data, evaluate, and write a page that compares: runs/demo/report/index.html
+	@rm -rf runs/demo
+	$(BIN)/rince train demo/scl-in --out runs/demo/scl-in
+	$(BIN)/rince train demo/rince-in --out runs/demo/rince-in
+	$(BIN)/rince evaluate runs/demo/scl-in runs/demo/rince-in
+	$(BIN)/rince report runs/demo/scl-in runs/demo/rince-in --out runs/demo/report
 
 test: $(READY) ## all tests
 	$(BIN)/python -m pytest
@@ -27,10 +31,11 @@ lint: $(READY) ## ruff and mypy
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: $(READY) ## speed and memory, as ratios (ten minutes); leave the machine alone while it runs
+bench: $(READY) ## speed and memory, as ratios (20 minutes; CIFAR=DIR/cifar100 adds one); leave the machine alone meanwhile
 	$(BIN)/python benchmarks/loss_speed.py
 	$(BIN)/python benchmarks/views_speed.py
 	$(BIN)/python benchmarks/step_speed.py
+	$(BIN)/python benchmarks/evaluation_speed.py $(CIFAR)
 
 docs: $(READY) ## the documentation, into docs/_build/html
 	$(BIN)/sphinx-build -W --keep-going -q docs docs/_build/html
