@@ -104,24 +104,27 @@ class Reproduction:
             raise ConfigError(f"--data {self.data} is no folder; give the one that holds cifar100, cifar10, …")
         if len(set(self.seeds)) != len(self.seeds):
             raise ConfigError(f"a seed stands twice: {', '.join(map(str, self.seeds))}")
-        outliers = tuple(self._source(name) for name in tables[self.table].get("outliers", []))
-        jobs = []
-        for row in self.rows or known:
-            recipe, *changes = known[row]
-            source = self._source(tables[self.table]["data"])
-            for seed in self.seeds:
-                overrides = (f"scale={self.scale}", f"data.source={source}", f"seed={seed}", *changes)
-                folder = self.out / "runs" / _slug(row) / f"seed-{seed}"
-                jobs.append(Job(row, seed, recipe, overrides, folder, outliers))
-                jobs[-1].load()
+        jobs = [self._job(row, seed) for row in self.rows or known for seed in self.seeds]
+        for job in jobs:
+            job.load()
         return jobs
+
+    def _job(self, row: str, seed: int) -> Job:
+        table = paper_tables()[self.table]
+        recipe, *changes = table["runs"][row]
+        overrides = (f"scale={self.scale}", f"data.source={self._source(table['data'])}", f"seed={seed}", *changes)
+        outliers = tuple(self._source(name) for name in table.get("outliers", []))
+        return Job(row, seed, recipe, overrides, self._folder(row) / f"seed-{seed}", outliers)
+
+    def _folder(self, row: str) -> Path:
+        return self.out / "runs" / _slug(row)
 
     def run(self, jobs: list[Job], say: Say) -> list[Job]:
         """Does what is left to do; returns the jobs that failed. KeyboardInterrupt stops all runs, saved."""
         self.out.mkdir(parents=True, exist_ok=True)
         left = [job for job in jobs if not is_done(job)]
         say(f"{self.table}, {self.scale} scale: {len(jobs)} runs, {len(jobs) - len(left)} of them done already")
-        self._write(jobs)
+        self._write()
         failed: list[Job] = []
         started, finished = time.monotonic(), 0
 
@@ -137,7 +140,7 @@ class Reproduction:
                 finished += 1
                 if problem:
                     failed.append(job)
-                self._write(jobs)
+                self._write()
                 each = (time.monotonic() - started) / finished
                 what = f"failed: {problem}" if problem else f"done in {_duration(time.monotonic() - begun)}"
                 rest = _duration(each * (len(left) - finished))
@@ -189,9 +192,15 @@ class Reproduction:
                 with self._lock:
                     self._processes.discard(process)
 
-    def _write(self, jobs: list[Job]) -> None:
-        """The table and the summary, from all runs that are done."""
-        done = [job for job in jobs if is_done(job)]
+    def _write(self) -> None:
+        """The table and the summary, from all runs in the folder that are done, whether asked for now or before."""
+        there = [
+            self._job(row, int(folder.name.removeprefix("seed-")))
+            for row in paper_tables()[self.table]["runs"]
+            for folder in sorted(self._folder(row).glob("seed-*"))
+            if folder.is_dir()
+        ]
+        done = [job for job in there if is_done(job)]
         results: dict[str, list[dict[str, Any]]] = {}
         summary = self.out / "summary"
         summary.mkdir(exist_ok=True)

@@ -118,6 +118,23 @@ def test_rank_order_accuracy_is_the_auroc_of_each_rank_against_all_farther(case)
     assert value == pytest.approx(np.mean(expected), abs=1e-6)
 
 
+def test_all_at_once_is_what_each_gives_alone(case):
+    queries, gallery, query_labels, gallery_labels = case
+    labels = {"query_labels": query_labels, "gallery_labels": gallery_labels}
+    found = retrieval.ranked_retrieval(queries, gallery, **labels, rank_source=RANKS)
+    assert found.ndcg == pytest.approx(ndcg(queries, gallery, **labels, rank_source=RANKS), abs=1e-12)
+    order = rank_order_accuracy(queries, gallery, **labels, rank_source=RANKS)
+    assert found.order_accuracy == pytest.approx(order, abs=1e-12)
+    levels = (torch.arange(5), torch.tensor([0, 0, 1, 2, 2]), torch.tensor([0, 0, 0, 1, 1]))
+    assert len(found.curves) == len(levels)
+    for curve, group in zip(found.curves, levels, strict=True):
+        alone = precision_recall_curve(
+            queries, gallery, query_labels=group[query_labels], gallery_labels=group[gallery_labels]
+        )
+        assert curve.average == pytest.approx(alone.average, abs=1e-6)
+        assert curve.precision.numpy() == pytest.approx(alone.precision.numpy(), abs=1e-6)
+
+
 def test_excluded_items_are_as_good_as_absent():
     queries, gallery, query_labels, gallery_labels = embeddings()
     kept = gallery_labels != 2

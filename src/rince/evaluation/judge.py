@@ -12,7 +12,7 @@ from torch import Tensor
 from rince.evaluation.geometry import alignment, class_similarity, uniformity
 from rince.evaluation.outliers import ClassGaussians, auroc, fpr_at_recall, neighbour_score
 from rince.evaluation.probe import Protocol, linear_probe
-from rince.evaluation.retrieval import ndcg, precision_recall_curve, rank_order_accuracy, recall_at_k
+from rince.evaluation.retrieval import ranked_retrieval, recall_at_k
 from rince.evaluation.samples import Samples, ranks_of
 
 NEIGHBOUR = 50
@@ -78,7 +78,7 @@ def judge(
     outliers = outliers or {}
     metrics: dict[str, float] = {}
     figures: dict[str, Any] = {"curves": {}, "outliers": {}, "class_similarity": {}}
-    steps = 1 + 2 * len(train.levels) + 2 + (3 if outliers else 0) + 2
+    steps = 1 + len(train.levels) + 1 + (3 if outliers else 0) + 2
     done = 0
 
     def next_step(what: str) -> None:
@@ -100,21 +100,24 @@ def judge(
         metrics["probe/best_test_accuracy"] = result.best_test_accuracy
         metrics["probe/best_test_epoch"] = result.best_test_epoch
     for level, query_labels in test.levels.items():
-        labels: dict[str, Any] = {"query_labels": query_labels, "gallery_labels": train.levels[level]}
         next_step(f"recall, {level}")
         for k in (1, 5):
             if k <= len(train.features):
-                metrics[f"retrieval/{level}/recall@{k}"] = recall_at_k(test.features, train.features, **labels, k=k)
-        next_step(f"average precision, {level}")
-        curve = precision_recall_curve(test.features, train.features, **labels)
+                metrics[f"retrieval/{level}/recall@{k}"] = recall_at_k(
+                    test.features, train.features, query_labels=query_labels, gallery_labels=train.levels[level], k=k
+                )
+    ranks = ranks_of(train, test)
+    next_step("ranking")
+    found = ranked_retrieval(
+        test.features, train.features, query_labels=test.labels, gallery_labels=train.labels, rank_source=ranks
+    )
+    # The items of ranks 1 to i are those that share the query's group at level i; levels above the highest rank have
+    # the groups of the last one.
+    for number, level in enumerate(test.levels):
+        curve = found.curves[min(number, len(found.curves) - 1)]
         metrics[f"retrieval/{level}/map"] = curve.average
         figures["curves"][level] = {"recall": _plain(curve.recall), "precision": _plain(curve.precision)}
-    ranks = ranks_of(train, test)
-    ranked: dict[str, Any] = {"query_labels": test.labels, "gallery_labels": train.labels, "rank_source": ranks}
-    next_step("ranking")
-    metrics["ranking/ndcg"] = ndcg(test.features, train.features, **ranked)
-    next_step("order of ranks")
-    metrics["ranking/order_accuracy"] = rank_order_accuracy(test.features, train.features, **ranked)
+    metrics["ranking/ndcg"], metrics["ranking/order_accuracy"] = found.ndcg, found.order_accuracy
     if outliers:
         _judge_outliers(train, test, outliers, metrics, figures, next_step)
     next_step("geometry")

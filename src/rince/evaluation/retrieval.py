@@ -8,8 +8,9 @@ memory: blocks of `BLOCK_BYTES` are worked on, one per core.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -33,6 +34,17 @@ class PrecisionRecall(NamedTuple):
     """Mean average precision, the area under the curve that has a point for every item."""
 
 
+class RankedRetrieval(NamedTuple):
+    """What one look at the whole order of the gallery tells."""
+
+    curves: list[PrecisionRecall]
+    """For every rank: of finding the items up to that rank, which is the level of a taxonomy."""
+    ndcg: float
+    """As `ndcg` gives it."""
+    order_accuracy: float
+    """As `rank_order_accuracy` gives it."""
+
+
 class _Found(NamedTuple):
     """The items that some queries, all of one label, should find."""
 
@@ -46,6 +58,10 @@ class _Found(NamedTuple):
     """`(queries, items)`: how many score at least as high, the item itself among them."""
     gallery: int
     """How many items the gallery has for these queries, excluded ones not counted."""
+
+
+Judge = Callable[[_Found], Tensor]
+"""From what a block of queries found to `(queries, numbers)`."""
 
 
 def recall_at_k(queries: Tensor, gallery: Tensor, *, query_labels: Tensor, gallery_labels: Tensor, k: int = 1) -> float:
@@ -115,22 +131,11 @@ def precision_recall_curve(
         gallery_labels: `(gallery,)`.
         points: how many, evenly from recall 0 to 1.
     """
-    if points < 2:
-        raise ConfigError(f"a curve has at least 2 points, got {points}")
     queries, gallery, query_labels, gallery_labels = _check(queries, gallery, query_labels, gallery_labels)
-    recall = torch.linspace(0, 1, points, dtype=torch.float64)
-
-    def judge(found: _Found) -> Tensor:
-        ascending, order = found.scores.sort(dim=1)
-        right = ascending.shape[1] - torch.searchsorted(ascending, ascending)
-        precision = (right.double() / found.up_to.gather(1, order)).flip(1)
-        at = (recall * ascending.shape[1] - 1e-9).ceil().long().clamp(min=1) - 1  # 1e-9: 0.07 · 100 is no 7 in binary
-        return torch.cat([precision.mean(dim=1, keepdim=True), precision[:, at]], dim=1)
-
-    average, *precision = _mean_over_queries(
-        queries, gallery, query_labels, lambda label: (gallery_labels == label).to(torch.int8), judge
-    ).unbind()
-    return PrecisionRecall(recall, torch.stack(precision), float(average))
+    recall = _recall_points(points)
+    same = {int(label): (gallery_labels == label).to(torch.int8) for label in query_labels.unique()}
+    means = _mean_over_queries(queries, gallery, query_labels, same, [lambda found: _precisions(found, 1, recall)])
+    return PrecisionRecall(recall, means[0][1:], float(means[0][0]))
 
 
 def ndcg(
@@ -160,20 +165,10 @@ def ndcg(
         raise ConfigError(f"k must be at least 1, got {k}")
     queries, gallery, query_labels, gallery_labels = _check(queries, gallery, query_labels, gallery_labels)
     rows = _rank_rows(rank_source, query_labels, gallery_labels)
+    discount = _discounts(len(gallery), k)
     highest = max(int(row.max()) for row in rows.values())
-    places = torch.arange(2, len(gallery) + 2, dtype=torch.float64)
-    discount = 1 / places.log2()
-    if k is not None:
-        discount[k:] = 0
-    summed = torch.cat([discount.new_zeros(1), discount.cumsum(0)])
-
-    def judge(found: _Found) -> Tensor:
-        gains = (highest + 1 - found.ranks).double()
-        shared = (summed[found.up_to] - summed[found.above]) / (found.up_to - found.above)
-        ideal = (gains.sort(descending=True).values * discount[: len(gains)]).sum()
-        return ((gains * shared).sum(dim=1) / ideal)[:, None]
-
-    return float(_mean_over_queries(queries, gallery, query_labels, rows.__getitem__, judge))
+    means = _mean_over_queries(queries, gallery, query_labels, rows, [lambda found: _gains(found, highest, discount)])
+    return float(means[0])
 
 
 def rank_order_accuracy(
@@ -194,53 +189,111 @@ def rank_order_accuracy(
     """
     queries, gallery, query_labels, gallery_labels = _check(queries, gallery, query_labels, gallery_labels)
     rows = _rank_rows(rank_source, query_labels, gallery_labels)
+    return float(_mean_over_queries(queries, gallery, query_labels, rows, [_order])[0])
 
-    def judge(found: _Found) -> Tensor:
-        shares = []
-        for rank in found.ranks.unique():
-            own, closer = found.ranks == rank, found.ranks <= rank
-            farther = found.gallery - int(closer.sum())
-            if farther == 0:
-                continue
-            scores, known = found.scores[:, own].contiguous(), found.scores[:, closer].sort(dim=1).values
-            below = (found.gallery - found.up_to[:, own]) - torch.searchsorted(known, scores)
-            not_above = (found.gallery - found.above[:, own]) - torch.searchsorted(known, scores, right=True)
-            shares.append((below + not_above).double().mean(dim=1) / (2 * farther))
-        return torch.stack(shares).mean(dim=0)[:, None] if shares else torch.empty(len(found.scores), 0)
 
-    return float(_mean_over_queries(queries, gallery, query_labels, rows.__getitem__, judge))
+def ranked_retrieval(
+    queries: Tensor, gallery: Tensor, *, query_labels: Tensor, gallery_labels: Tensor, rank_source: RankSource
+) -> RankedRetrieval:
+    """All of the above but `recall_at_k`, of all ranks at once: one sort serves them all. Higher is better.
+
+    Args:
+        queries: `(queries, dim)` vectors of any length; only their direction counts.
+        gallery: `(gallery, dim)`, none of them a query.
+        query_labels: `(queries,)`.
+        gallery_labels: `(gallery,)`.
+        rank_source: what the gallery is to a query.
+    """
+    queries, gallery, query_labels, gallery_labels = _check(queries, gallery, query_labels, gallery_labels)
+    rows = _rank_rows(rank_source, query_labels, gallery_labels)
+    highest = max(int(row.max()) for row in rows.values())
+    recall, discount = _recall_points(101), _discounts(len(gallery), None)
+    judges: list[Judge] = [partial(_precisions, highest=rank, recall=recall) for rank in range(1, highest + 1)]
+    judges += [partial(_gains, highest=highest, discount=discount), _order]
+    *curves, gain, order = _mean_over_queries(queries, gallery, query_labels, rows, judges)
+    return RankedRetrieval(
+        [PrecisionRecall(recall, curve[1:], float(curve[0])) for curve in curves], float(gain), float(order)
+    )
+
+
+def _precisions(found: _Found, highest: int, recall: Tensor) -> Tensor:
+    """`(queries, 1 + points)`: average precision of the items up to a rank, and the precision at every recall."""
+    chosen = found.ranks <= highest
+    scores, up_to = (
+        (found.scores, found.up_to) if bool(chosen.all()) else (found.scores[:, chosen], found.up_to[:, chosen])
+    )
+    if scores.shape[1] == 0:
+        return scores.new_empty(len(scores), 0)
+    ascending, order = scores.sort(dim=1)
+    right = ascending.shape[1] - torch.searchsorted(ascending, ascending)
+    precision = (right.double() / up_to.gather(1, order)).flip(1)
+    at = (recall * ascending.shape[1] - 1e-9).ceil().long().clamp(min=1) - 1  # 1e-9: 0.07 · 100 is no 7 in binary
+    return torch.cat([precision.mean(dim=1, keepdim=True), precision[:, at]], dim=1)
+
+
+def _recall_points(points: int) -> Tensor:
+    if points < 2:
+        raise ConfigError(f"a curve has at least 2 points, got {points}")
+    return torch.linspace(0, 1, points, dtype=torch.float64)
+
+
+def _gains(found: _Found, highest: int, discount: Tensor) -> Tensor:
+    """`(queries, 1)`: discounted gain as a share of the best there could be."""
+    summed = torch.cat([discount.new_zeros(1), discount.cumsum(0)])
+    gains = (highest + 1 - found.ranks).double()
+    shared = (summed[found.up_to] - summed[found.above]) / (found.up_to - found.above)
+    ideal = (gains.sort(descending=True).values * discount[: len(gains)]).sum()
+    return ((gains * shared).sum(dim=1) / ideal)[:, None]
+
+
+def _discounts(gallery: int, k: int | None) -> Tensor:
+    discount = 1 / torch.arange(2, gallery + 2, dtype=torch.float64).log2()
+    if k is not None:
+        discount[k:] = 0
+    return discount
+
+
+def _order(found: _Found) -> Tensor:
+    """`(queries, 1)`: share of pairs of two ranks in the right order, mean over ranks; no column if there are none."""
+    shares = []
+    for rank in found.ranks.unique():
+        own, closer = found.ranks == rank, found.ranks <= rank
+        farther = found.gallery - int(closer.sum())
+        if farther == 0:
+            continue
+        scores, known = found.scores[:, own].contiguous(), found.scores[:, closer].sort(dim=1).values
+        below = (found.gallery - found.up_to[:, own]) - torch.searchsorted(known, scores)
+        not_above = (found.gallery - found.above[:, own]) - torch.searchsorted(known, scores, right=True)
+        shares.append((below + not_above).double().mean(dim=1) / (2 * farther))
+    return torch.stack(shares).mean(dim=0)[:, None] if shares else torch.empty(len(found.scores), 0)
 
 
 def _mean_over_queries(
-    queries: Tensor,
-    gallery: Tensor,
-    query_labels: Tensor,
-    ranks_for: Callable[[int], Tensor],
-    judge: Callable[[_Found], Tensor],
-) -> Tensor:
-    """Mean over all queries that have anything to find of `judge`, which gives `(queries, numbers)` of a block."""
+    queries: Tensor, gallery: Tensor, query_labels: Tensor, rows: dict[int, Tensor], judges: Sequence[Judge]
+) -> list[Tensor]:
+    """For every judge, the mean over queries that have anything to find. `rows`: the gallery's ranks for each label."""
 
-    def work(block: tuple[Tensor, Tensor]) -> Tensor | None:
+    def work(block: tuple[Tensor, Tensor]) -> list[Tensor] | None:
         found = _find(queries[block[0]], gallery, block[1])
-        return None if found is None else judge(found)
+        return None if found is None else [judge(found) for judge in judges]
 
     # Each block takes one core: NumPy's sort, which takes most of the time, knows no threads but lets others run.
     with ThreadPoolExecutor(torch.get_num_threads()) as pool:
-        judged = [
-            values for values in pool.map(work, _blocks(query_labels, len(gallery), ranks_for)) if values is not None
-        ]
-    judged = [values for values in judged if values.shape[1]]
-    if not judged:
+        judged = [values for values in pool.map(work, _blocks(query_labels, len(gallery), rows)) if values is not None]
+    means = []
+    for values in zip(*judged, strict=True):
+        told = [value for value in values if value.shape[1]]
+        means.append(torch.cat(told).mean(dim=0) if told else None)
+    if not judged or any(mean is None for mean in means):
         raise DataError("no query has anything to find in the gallery; do queries and gallery share their labels?")
-    return torch.cat(judged).mean(dim=0)
+    return [mean for mean in means if mean is not None]
 
 
-def _blocks(query_labels: Tensor, gallery: int, ranks_for: Callable[[int], Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
+def _blocks(query_labels: Tensor, gallery: int, rows: dict[int, Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
     """Queries of one label at a time, with the ranks of the gallery for them."""
-    for label in query_labels.unique().tolist():
-        ranks = ranks_for(label)
-        for rows in (query_labels == label).nonzero().squeeze(1).split(_block_rows(gallery)):
-            yield rows, ranks
+    for label, ranks in rows.items():
+        for chosen in (query_labels == label).nonzero().squeeze(1).split(_block_rows(gallery)):
+            yield chosen, ranks
 
 
 def _find(queries: Tensor, gallery: Tensor, ranks: Tensor) -> _Found | None:
