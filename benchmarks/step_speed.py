@@ -24,7 +24,7 @@ from rince.moco import contrast_ranks
 from rince.momentum import MomentumTwin
 from rince.ranks import TableRanks
 from rince.train.setup import build_loss, build_seeded_encoder
-from rince.train.watch import similarity_summary
+from rince.train.watch import WATCHED, similarity_summary
 
 CSV = Path(__file__).with_suffix(".csv")
 BATCH = 256
@@ -79,7 +79,7 @@ def parts_of_a_step(recipe: Recipe) -> dict[str, Callable[[], object]]:
         "twin": lambda: twin.update(encoder),
         "optimizer": update,
         "logging (every 10th step)": lambda: similarity_summary(
-            queries.detach() @ candidates().T, ranks, len(loss.terms)
+            queries[:WATCHED].detach() @ candidates().T, ranks[:WATCHED], loss.rank_count
         ),
     }
 

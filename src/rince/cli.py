@@ -266,14 +266,13 @@ def report(
     out: Annotated[Path, typer.Option(help="Folder to write to.", show_default=False)],
 ) -> None:
     """Compare evaluated runs on one page that works from disk, with every figure and table as files beside it."""
-    from rince.evaluation.evaluate import read_results
     from rince.report.page import write_report
-    from rince.report.tables import compare, terminal
+    from rince.report.tables import terminal
 
     with _progress("report") as tell:
-        page = write_report(runs, out, tell=tell)
-    typer.echo(terminal(compare(read_results(run)[0] for run in runs)))
-    typer.echo(f"\nthe page: {page}\nfigures and tables beside it; open it in any browser")
+        written = write_report(runs, out, tell=tell)
+    typer.echo(terminal(written.table))
+    typer.echo(f"\nthe page: {written.page} (open it in any browser; figures and tables are beside it)")
 
 
 @app.command()

@@ -1,8 +1,8 @@
 """Fast AP (Cakir et al., CVPR 2019): average precision by soft histograms, on batches of few categories.
 
 With squared distances d of unit vectors in [0, 4] and bin centres z₀ … z_L, Δ = 4 / L apart, a distance counts
-max{0, 1 - abs(d - z) / Δ} in a bin. With h⁺ the histogram of the positives, H⁺ and H the cumulated ones of positives and
-of all, a query's average precision is about (1 / N⁺) Σ_l H⁺_l h⁺_l / H_l; the loss is 1 minus its mean over queries.
+max{0, 1 - abs(d - z) / Δ} in a bin. With h⁺ the histogram of the positives, H⁺ and H the cumulated ones of positives
+and of all, a query's average precision is about (1 / N⁺) Σ_l H⁺_l h⁺_l / H_l; the loss is 1 minus its mean over queries.
 """
 
 from __future__ import annotations

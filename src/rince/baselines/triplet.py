@@ -74,13 +74,26 @@ class RankedTriplet(nn.Module):
 def _violated_mean(distances: Tensor, positives: Tensor, opponents: Tensor, margin: float) -> Tensor:
     """`(queries,)`: mean of d(q, p) + m - d(q, n) over a query's triplets where that is positive, else 0.
 
-    A sort of the opponents replaces the product of positives and opponents: with k opponents nearer than d(q, p) + m,
-    the triplets of p add k (d(q, p) + m) minus the sum of those k distances.
+    The product of positives and opponents is never made. The violated triplets add, for every positive, as many times
+    d(q, p) + m as opponents are nearer than that, and take off, for every opponent, as many times d(q, n) as positives
+    reach beyond it. Both counts come from one search of the opponents among the sorted positives.
     """
-    ordered = distances.masked_fill(~opponents, torch.inf).sort(dim=1).values
-    reach = distances + margin
-    nearer = torch.searchsorted(ordered.detach(), reach.detach())
-    sums = torch.cat([ordered.new_zeros(len(ordered), 1), ordered.nan_to_num(posinf=0.0).cumsum(dim=1)], dim=1)
-    violation = (nearer * reach - sums.gather(1, nearer)) * positives
-    triplets = (nearer * positives).sum(dim=1)
-    return violation.sum(dim=1) / triplets.clamp(min=1)
+    with torch.no_grad():
+        reach = _packed(distances + margin, positives).sort(dim=1).values
+        passed = torch.searchsorted(reach, distances, right=True)  # positives that do not reach beyond an opponent
+        beyond = (reach.shape[1] - passed) * opponents
+        nearer = torch.zeros(len(reach), reach.shape[1] + 1, dtype=torch.int64, device=reach.device)
+        nearer = nearer.scatter_add_(1, passed, opponents.long()).cumsum(dim=1)
+        place = torch.searchsorted(reach, distances + margin)  # of a positive among its like; ties have equal counts
+        counts = nearer.gather(1, place) * positives
+    violation = (counts * (distances + margin)).sum(dim=1) - (beyond * distances).sum(dim=1)
+    return violation / counts.sum(dim=1).clamp(min=1)
+
+
+def _packed(values: Tensor, chosen: Tensor) -> Tensor:
+    """`(rows, most chosen in a row)`: the chosen values of every row; -inf where it has fewer."""
+    place = chosen.cumsum(dim=1)
+    packed = values.new_full((len(values), max(1, int(place[:, -1].max()))), -torch.inf)
+    rows, columns = chosen.nonzero(as_tuple=True)
+    packed[rows, place[rows, columns] - 1] = values[rows, columns]
+    return packed

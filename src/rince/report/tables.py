@@ -206,7 +206,8 @@ def terminal(table: Table) -> str:
 
 def markdown(table: Table) -> str:
     """For a README: best in bold, the paper's number in brackets."""
-    lines = ["| recipe | " + " | ".join(_heading_with_arrow(metric) for metric in table.metrics) + " |"]
+    headings = (_escape_markdown(_heading_with_arrow(metric)) for metric in table.metrics)
+    lines = ["| recipe | " + " | ".join(headings) + " |"]
     lines.append("|---|" + "---|" * len(table.metrics))
     for row in table.rows:
         cells = []

@@ -18,7 +18,7 @@ from rince.train.feed import Step
 from rince.train.method import Method, Outcome
 from rince.train.runtime import Runtime
 from rince.train.setup import Parts, build_loss
-from rince.train.watch import similarity_summary
+from rince.train.watch import WATCHED, similarity_summary
 
 
 class MomentumContrast(Method):
@@ -64,7 +64,8 @@ class MomentumContrast(Method):
             outputs.append(output)
             keys.append(now.keys[0])
             if logged and summary is None:
-                summary = similarity_summary(now.similarities.detach(), now.ranks, self.loss.rank_count)
+                some = now.queries[:WATCHED].detach() @ now.candidates.T
+                summary = similarity_summary(some, now.ranks[:WATCHED], self.loss.rank_count)
         self.bank.push(runtime.gather(torch.cat(keys).float(), step.sizes), runtime.gather(step.labels, step.sizes))
         self.twin.update(self.raw)
         return Outcome(_values(outputs, runtime), summary)

@@ -113,7 +113,7 @@ class Metrics:
 def write_whole(path: Path, text: str) -> None:
     """Writes a file whole or not at all."""
     temporary = path.with_name(path.name + ".writing")
-    temporary.write_text(text)
+    temporary.write_text(text, encoding="utf-8")
     os.replace(temporary, path)
 
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from rince.config import Recipe
 
-ORDER_QUERIES = 64  # enough to see the share of violated orders; counting it for all would cost as much as the loss
+WATCHED = 64  # queries of a batch: enough to see how similarities go, where all would cost as much as the loss
 COLLAPSED = 0.95
 
 
@@ -17,16 +17,20 @@ def similarity_summary(similarities: Tensor, ranks: Tensor, terms: int) -> dict[
     """Mean similarity per rank and of negatives, and the share of violated orders between neighbouring ranks.
 
     An order is violated where a positive of rank i is no closer to the query than one of rank i + 1 (for the last rank:
-    than a negative), over the first queries of the batch.
+    than a negative).
+
+    Args:
+        similarities: `(queries, candidates)`.
+        ranks: likewise.
+        terms: how many ranks there are.
     """
     summary = {}
     for rank in (*range(1, terms + 1), 0):
         chosen = similarities[ranks == rank]
         if len(chosen):
             summary[f"similarity/{rank or 'negative'}"] = chosen.mean().item()
-    some, some_ranks = similarities[:ORDER_QUERIES], ranks[:ORDER_QUERIES]
-    order = some.argsort(dim=1, descending=True, stable=True)
-    ordered = some_ranks.gather(1, order)
+    order = similarities.argsort(dim=1, descending=True, stable=True)
+    ordered = ranks.gather(1, order)
     for rank in range(1, terms + 1):
         closer, further = ordered == rank, ordered == (rank + 1 if rank < terms else 0)
         pairs = (closer.sum(dim=1) * further.sum(dim=1)).sum().item()

@@ -1,0 +1,146 @@
+"""The map: a balanced sample of test images, where each run puts them, and what it finds next to them."""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from PIL import Image, ImageOps
+from torch import Tensor
+
+from rince.data.images import ImageSet
+from rince.evaluation.geometry import tsne
+from rince.evaluation.retrieval import nearest
+from rince.evaluation.samples import ranks_of
+from rince.evaluation.vectors import unit_vectors
+from rince.report.collect import Images, Shown
+
+THUMB = 40  # pixels a side, at most
+COLUMNS = 64
+QUALITY = 72
+SAMPLES, NEIGHBOURS = 600, 5
+THUMBS = 9000  # neighbours on the whole page, so that many runs make no larger a page than three
+
+
+class Place(NamedTuple):
+    """A thumbnail: which set of images, which of its images."""
+
+    fingerprint: str
+    row: int
+
+
+@dataclass(frozen=True)
+class RunMap:
+    """What one run makes of the sample.
+
+    Attributes:
+        shown: the run.
+        places: `(samples, 2)` on the map, y upwards, from 0 to 1 in the longer direction.
+        neighbours: `(samples, k)` rows of the run's training set, nearest first.
+        cosines: `(samples, k)`.
+        ranks: `(samples, k)`: 1 same class, 2 same group of the next level, …; 0 negative.
+    """
+
+    shown: Shown
+    places: Tensor
+    neighbours: Tensor
+    cosines: Tensor
+    ranks: Tensor
+
+
+def balanced_sample(labels: Tensor, number: int) -> Tensor:
+    """Rows of about `number` samples in ascending order, as many of each label as can be, the first ones of each."""
+    order = labels.argsort(stable=True)
+    counts = labels.bincount()
+    turn = torch.empty_like(labels)
+    turn[order] = torch.cat([torch.arange(int(count)) for count in counts])
+    # By turns: the first of every label, then the second of every label, …
+    chosen = (turn * len(counts) + labels).argsort(stable=True)[:number]
+    return chosen.sort().values
+
+
+def sample_size(maps: int) -> int:
+    """How many test images the maps of a page show."""
+    return min(SAMPLES, THUMBS // (NEIGHBOURS * maps))
+
+
+def map_run(shown: Shown, rows: Tensor) -> RunMap:
+    """Places a sample of the test images and looks up its nearest training images, by cosine before the head."""
+    features = shown.test.features[rows]
+    k = min(NEIGHBOURS, len(shown.train.features))
+    queries, gallery = unit_vectors(features, "features"), unit_vectors(shown.train.features, "features")
+    near = nearest(queries, gallery, k)
+    table = ranks_of(shown.train, shown.test).table
+    places = tsne(features) if len(rows) >= 3 else torch.rand(len(rows), 2)
+    places = places - places.min(dim=0).values
+    return RunMap(
+        shown,
+        places / places.max().clamp(min=1e-9),
+        near,
+        (queries[:, None] * gallery[near]).sum(dim=2),
+        table[shown.test.labels[rows][:, None], shown.train.labels[near]],
+    )
+
+
+def map_data(maps: Sequence[RunMap], rows: Tensor) -> dict[str, Any]:
+    """All that the page's script needs, as plain values; thumbnails that several runs find are there once."""
+    data = maps[0].shown.data
+    numbers: dict[Place, int] = {}
+    images: dict[str, Images] = {}
+    runs = []
+    for run in maps:
+        gallery = run.shown.data.train
+        images[gallery.fingerprint] = gallery
+        thumbs = [
+            [numbers.setdefault(Place(gallery.fingerprint, index), len(numbers)) for index in near]
+            for near in run.neighbours.tolist()
+        ]
+        runs.append(
+            {
+                "label": run.shown.label,
+                "places": [[round(value, 4) for value in place] for place in run.places.tolist()],
+                "thumbs": thumbs,
+                "classes": run.shown.data.train.labels[run.neighbours].tolist(),
+                "cosines": [[round(value, 3) for value in row] for row in run.cosines.tolist()],
+                "ranks": run.ranks.tolist(),
+            }
+        )
+    return {
+        "levels": [{"name": level.name, "groups": level.groups, "of": level.of_class} for level in data.levels],
+        "rows": rows.tolist(),
+        "classes": data.test.labels[rows].tolist(),
+        "queries": sheet([(data.test, index) for index in rows.tolist()]),
+        "gallery": sheet([(images[place.fingerprint], place.row) for place in numbers]),
+        "runs": runs,
+    }
+
+
+def sheet(thumbs: Sequence[tuple[Images, int]]) -> dict[str, Any]:
+    """Thumbnails side by side in one WebP picture, as a data URI, with what is needed to cut them out again."""
+    size = min(THUMB, max(max(_pixels(images, index).shape[1:]) for images, index in thumbs[:1]))
+    cell = -(-size // 8) * 8  # a lossy picture is made of blocks of 8, and neighbours must not bleed into each other
+    columns = min(COLUMNS, len(thumbs))
+    picture = Image.new("RGB", (columns * cell, -(-len(thumbs) // columns) * cell), "#808080")
+    for number, (images, index) in enumerate(thumbs):
+        y, x = divmod(number, columns)
+        picture.paste(thumbnail(images, index, size), (x * cell, y * cell))
+    out = io.BytesIO()
+    picture.save(out, format="WEBP", quality=QUALITY, method=4)
+    uri = "data:image/webp;base64," + base64.b64encode(out.getvalue()).decode()
+    return {"uri": uri, "size": size, "cell": cell, "columns": columns}
+
+
+def thumbnail(images: Images, index: int, size: int) -> Image.Image:
+    """A square RGB picture of what the encoder sees: the shorter side resized, the centre cut out."""
+    pixels = _pixels(images, index).permute(1, 2, 0).numpy()
+    picture = Image.fromarray(pixels.squeeze(2) if pixels.shape[2] == 1 else pixels).convert("RGB")
+    return picture if picture.size == (size, size) else ImageOps.fit(picture, (size, size))
+
+
+def _pixels(images: Images, index: int) -> Tensor:
+    """`(1 or 3, height, width)` uint8."""
+    return images.images[index] if isinstance(images, ImageSet) else torch.from_numpy(images.pixels(index))

@@ -1,0 +1,200 @@
+"""The tables of a report's page, as HTML. All text from outside is escaped here."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from html import escape
+from itertools import groupby
+
+from rince.report.collect import Shown
+from rince.report.drawing import DASHES, RUNS, clean
+from rince.report.tables import PERCENT, Cell, Table, direction, heading, number_text, paper_text
+
+HEADLINE = re.compile(r"probe/accuracy|retrieval/.*/(recall@1|map)|ranking/.*|outliers/.*/auroc")
+ARROWS = {"up": "↑", "down": "↓", None: ""}
+SAID = {"up": "higher is better", "down": "lower is better", None: ""}
+
+
+def headline(metrics: Sequence[str]) -> list[str]:
+    """The metrics that a reader looks at first."""
+    return [metric for metric in metrics if HEADLINE.fullmatch(metric)]
+
+
+def facts(runs: Sequence[Shown]) -> str:
+    """A row per run: what it is and how to recognise it in the figures."""
+    heads = ("scale", "seed", "steps", "training images", "loss", "data", "checkpoint")
+    left = {"loss", "data", "checkpoint"}
+    rows = []
+    for number, run in enumerate(runs):
+        results = run.results
+        steps = f"{results['step']:,}" + (
+            "" if results["step"] == results["of_steps"] else f" of {results['of_steps']:,}"
+        )
+        cells = {
+            "scale": results["scale"],
+            "seed": str(results["seed"]),
+            "steps": steps,
+            "training images": f"{results['images']['train']:,}",
+            "loss": _loss(run),
+            "data": run.recipe.data.source,
+            "checkpoint": results["checkpoint"][:12],
+        }
+        about = f'<span class="under about">{escape(clean(run.recipe.about, 120))}</span>' if run.recipe.about else ""
+        values = "".join(
+            f'<td class="text"><code>{escape(clean(cells[name]))}</code></td>'
+            if name in ("data", "checkpoint")
+            else f"<td{' class=text' if name in left else ''}>{escape(clean(cells[name]))}</td>"
+            for name in heads
+        )
+        rows.append(f'<tr><th scope="row">{swatch(number)}{label(run.label)}{about}</th>{values}</tr>')
+    top = "".join(f'<th scope="col"{" class=text" if name in left else ""}>{name}</th>' for name in heads)
+    return _scrolling(
+        f'<thead><tr><th scope="col" class="name">run</th>{top}</tr></thead><tbody>{"".join(rows)}</tbody>', "Runs"
+    )
+
+
+def _loss(run: Shown) -> str:
+    terms = ", ".join(f"τ {term.temperature:g} {term.positives}" for term in run.recipe.terms)
+    kind = run.recipe.method.kind
+    return terms if kind == "contrast" else f"{kind}: {terms}" if terms else kind
+
+
+def label(text: str) -> str:
+    """A name that is broken only if it is long."""
+    return f"<span{' class=name' if len(text) <= 24 else ''}>{escape(clean(text, 90))}</span>"
+
+
+def swatch(number: int) -> str:
+    """A piece of the line that stands for a run in the figures."""
+    dashes = DASHES[number % len(DASHES)]
+    pattern = "" if dashes == "-" else f' stroke-dasharray="{" ".join(f"{2 * part:g}" for part in dashes[1])}"'
+    return (
+        f'<svg class="swatch run-{number % len(RUNS) + 1}" viewBox="0 0 24 8" aria-hidden="true">'
+        f'<path d="M0 4H24" stroke="currentColor" stroke-width="3" fill="none"{pattern}/></svg>'
+    )
+
+
+def comparison(table: Table, runs: Sequence[Shown]) -> str:
+    """The table of headline metrics with the paper's numbers, and what to make of it."""
+    groups = [(name, list(members)) for name, members in groupby(table.metrics, _group)]
+    first = {members[0] for _, members in groups}
+    top = "".join(f'<th scope="colgroup" colspan="{len(m)}">{escape(clean(name))}</th>' for name, m in groups)
+    sub = "".join(
+        f'<th scope="col"{_first(m in first)} title="{SAID[direction(m)]}">{escape(_leaf(m))} {ARROWS[direction(m)]}'
+        f'<span class="sr"> {SAID[direction(m)]}</span></th>'
+        for m in table.metrics
+    )
+    body = []
+    for row in table.rows:
+        seeds = f"{len(row.seeds)} seeds: {', '.join(map(str, row.seeds))}" if len(row.seeds) > 1 else ""
+        cells = "".join(f"<td{_first(m in first)}>{_cell(m, row.cells[m])}</td>" for m in table.metrics)
+        under = f'<span class="under">{seeds}</span>' if seeds else ""
+        body.append(f'<tr><th scope="row">{label(row.name)}{under}</th>{cells}</tr>')
+        if any(row.cells[m].paper for m in table.metrics):
+            cells = "".join(f"<td{_first(m in first)}>{escape(paper_text(row.cells[m]))}</td>" for m in table.metrics)
+            body.append(f'<tr class="paper"><th scope="row">in the paper</th>{cells}</tr>')
+    head = f'<thead><tr><th class="name" rowspan="2" scope="col">recipe</th>{top}</tr><tr>{sub}</tr></thead>'
+    return _legend(table) + _scrolling(f"{head}<tbody>{''.join(body)}</tbody>", "Comparison") + _notes(table, runs)
+
+
+def _legend(table: Table) -> str:
+    several = any(len(row.seeds) > 1 for row in table.rows)
+    marked = any(cell.best for row in table.rows for cell in row.cells.values())
+    text = "Mean ± standard deviation over seeds. " if several else ""
+    if marked:
+        second = any(cell.second for row in table.rows for cell in row.cells.values())
+        text += "The best of a column is <b>bold</b>" + (", the second best <u>underlined</u>" if second else "") + ". "
+    return f"<p>{text}Arrows point to what is better.</p>"
+
+
+def _notes(table: Table, runs: Sequence[Shown]) -> str:
+    notes = []
+    wins = {row.name: sum(cell.best for cell in row.cells.values()) for row in table.rows}
+    if len(wins) > 1 and max(wins.values()):
+        leader = max(wins, key=lambda name: wins[name])
+        notes.append(f"{escape(clean(leader, 90))} is best in {wins[leader]} of {len(table.metrics)} columns.")
+    if any(cell.paper for row in table.rows for cell in row.cells.values()) and any(
+        run.results["scale"] != "full" for run in runs
+    ):
+        notes.append(
+            "The paper’s numbers are of its full scale; runs here are of reduced scale. Compare the order of the rows "
+            "with the paper’s, not the values."
+        )
+    short = [run for run in runs if run.results["step"] < run.results["of_steps"]]
+    if short:
+        notes.append("Not trained to the end: " + escape(", ".join(clean(run.label) for run in short)) + ".")
+    return "".join(f'<p class="note">{note}</p>' for note in notes)
+
+
+def _cell(metric: str, cell: Cell) -> str:
+    text = escape(number_text(metric, cell)) or "–"
+    if cell.best:
+        text = f'<strong>{text}<span class="sr"> best</span></strong>'
+    elif cell.second:
+        text = f'<u>{text}</u><span class="sr"> second best</span>'
+    return text
+
+
+def _group(metric: str) -> str:
+    kind, _, rest = metric.partition("/")
+    middle = rest.rpartition("/")[0]
+    return {
+        "probe": "Probe",
+        "retrieval": f"Same {middle}",
+        "ranking": "Order of ranks",
+        "outliers": f"Outliers: {middle}",
+    }.get(kind, kind)
+
+
+def _leaf(metric: str) -> str:
+    last = metric.rpartition("/")[2]
+    middle = metric.partition("/")[2].rpartition("/")[0]
+    name = heading(metric).removesuffix(f" {middle}") if middle else heading(metric)
+    name = {"probe accuracy": "accuracy", "rank order": "in order"}.get(name, name)
+    return f"{name} %" if any(part in last for part in PERCENT) else name
+
+
+def _first(is_first: bool) -> str:
+    return ' class="first"' if is_first else ""
+
+
+def _scrolling(content: str, name: str) -> str:
+    """A table in a box that scrolls by itself, also with the keyboard."""
+    return f'<div class="scroll" tabindex="0" role="region" aria-label="{name}"><table>{content}</table></div>'
+
+
+def protocols(runs: Sequence[Shown]) -> str:
+    """How every number was made; where runs differ, which."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for run in runs:
+        for name, text in run.results["protocol"].items():
+            found.setdefault((name, text), []).append(run.label)
+    items = "".join(
+        f"<dt>{escape(clean(name))}</dt><dd>{escape(clean(text, 600))}"
+        + ("" if len(labels) == len(runs) else f" <small>({escape(', '.join(map(clean, labels)))})</small>")
+        + "</dd>"
+        for (name, text), labels in found.items()
+    )
+    return f"<p>How each kind of number was made.</p><dl>{items}</dl>"
+
+
+def full_table(runs: Sequence[Shown]) -> str:
+    """Every metric of every run."""
+    metrics = dict.fromkeys(name for run in runs for name in run.results["metrics"])
+    top = "".join(f'<th scope="col">{escape(clean(run.label))}</th>' for run in runs)
+    body = "".join(
+        f'<tr><th scope="row">{escape(clean(metric, 90))} {ARROWS[direction(metric)]}</th>'
+        + "".join(f"<td>{_value(metric, run.results['metrics'].get(metric))}</td>" for run in runs)
+        + "</tr>"
+        for metric in metrics
+    )
+    head = f'<thead><tr><th class="name" scope="col">metric</th>{top}</tr></thead>'
+    table = _scrolling(f"{head}<tbody>{body}</tbody>", "All metrics")
+    return f"<details><summary>All {len(metrics)} metrics of every run</summary>{table}</details>"
+
+
+def _value(metric: str, value: float | None) -> str:
+    if value is None:
+        return "–"
+    return number_text(metric, Cell((value,))) + (" %" if any(part in metric for part in PERCENT) else "")

@@ -1,0 +1,289 @@
+"""`rince report`: evaluated runs on one page that works from disk, with every figure and table as files beside it."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+import re
+from collections.abc import Callable, Iterable, Sequence
+from html import escape
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import rince
+from rince.errors import ConfigError
+from rince.report import figures
+from rince.report.atlas import NEIGHBOURS, RunMap, balanced_sample, map_data, map_run, sample_size
+from rince.report.collect import Shown, Tell, collect, silent
+from rince.report.drawing import RUNS, Drawn, clean, group_marks, slug
+from rince.report.numbers import comparison, facts, full_table, headline, protocols
+from rince.report.tables import Table, compare, csv_text, latex, markdown
+
+Section = tuple[str, str, str]
+"""Id, heading, HTML."""
+
+
+class Report(NamedTuple):
+    """What was written."""
+
+    page: Path
+    table: Table
+    """The headline numbers."""
+
+
+def write_report(runs: list[Path], out: Path, *, tell: Tell = silent) -> Report:
+    """Writes `index.html`, `figures/` and the tables.
+
+    Each file is written whole or not at all, the page last. Files of the same names are replaced, others left alone.
+
+    Args:
+        runs: folders of runs that `rince evaluate` has judged, all on the same test images.
+        out: folder to write to; made if need be.
+        tell: is told how far it is.
+    """
+    _make_folder(out)
+    shown = collect(runs, tell)
+    names = [f"{number}-{slug(run.label)}" for number, run in enumerate(shown, 1)]
+    mapped = _first_of_each_row(shown)
+    rows = balanced_sample(shown[0].test.labels, sample_size(len(mapped)))
+    maps = []
+    for number, index in enumerate(mapped):
+        tell(f"map of {shown[index].label}", number, len(mapped))
+        maps.append(map_run(shown[index], rows))
+    classes = shown[0].test.labels[rows].tolist()
+    results = [run.results for run in shown]
+    table = compare(results)
+    short = compare(results, headline(table.metrics))
+    texts = {"table.md": markdown(short), "table.tex": latex(short), "table.csv": csv_text(table)}
+
+    drawn: list[Drawn] = []
+    stages: list[tuple[str, Callable[[], Section]]] = [
+        ("numbers", lambda: ("numbers", "Numbers", comparison(short, shown) + _copyable(texts))),
+        ("training curves", lambda: _training(shown, names, drawn)),
+        ("similarity matrices", lambda: _similarity(shown, names, drawn)),
+        ("maps", lambda: _map(maps, [names[i] for i in mapped], classes, len(shown), drawn)),
+        ("precision and recall", lambda: _retrieval(shown, drawn)),
+        ("outliers", lambda: _outliers(shown, names, drawn)),
+        ("geometry", lambda: _geometry(shown, drawn)),
+        ("protocols", lambda: ("protocols", "Protocols", protocols(shown) + full_table(shown))),
+    ]
+    sections = []
+    for number, (what, build) in enumerate(stages):
+        tell(what, number, len(stages))
+        sections.append(build())
+    page = _page(shown, sections, map_data(maps, rows) | {"levels": _levels(shown[0])})
+    for figure in drawn:
+        _write(out / "figures" / f"{figure.name}.png", figure.png)
+        _write(out / "figures" / f"{figure.name}.svg", figure.svg)
+    for name, text in texts.items():
+        _write(out / name, text.encode())
+    _write(out / "index.html", page.encode())
+    tell("done", len(stages), len(stages))
+    return Report(out / "index.html", short)
+
+
+def _make_folder(out: Path) -> None:
+    """Before any work is done, that a mistyped folder is told at once."""
+    try:
+        (out / "figures").mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"cannot write the report to {out}: {error.strerror}; choose another --out") from None
+    if not os.access(out, os.W_OK) or not os.access(out / "figures", os.W_OK):
+        raise ConfigError(f"cannot write the report to {out}: it is write-protected; choose another --out")
+
+
+def _write(path: Path, content: bytes) -> None:
+    temporary = path.with_name(path.name + ".writing")
+    try:
+        temporary.write_bytes(content)
+        os.replace(temporary, path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise ConfigError(f"cannot write {path}: {error.strerror}; choose another --out") from None
+
+
+def _first_of_each_row(runs: Sequence[Shown]) -> list[int]:
+    """One run of each recipe: maps and their thumbnails are by far the largest part of a page."""
+    first: dict[tuple[str, str], int] = {}
+    for number, run in enumerate(runs):
+        first.setdefault((run.results["recipe"], run.results["scale"]), number)
+    return list(first.values())
+
+
+def _levels(run: Shown) -> list[dict[str, Any]]:
+    """What the script needs to know of the levels, with names made readable."""
+    levels = run.data.levels
+    return [
+        {
+            "name": clean(level.name),
+            "groups": [clean(group.replace("_", " ")) for group in level.groups],
+            "of": level.of_class,
+            "marks": group_marks(levels, number),
+        }
+        for number, level in enumerate(levels)
+    ]
+
+
+def _page(runs: Sequence[Shown], sections: Sequence[Section], data: dict[str, Any]) -> str:
+    folder = files("rince") / "report"
+    script = (folder / "page.js").read_text("utf-8")
+    source = clean(Path(runs[0].recipe.data.source.rstrip("/")).name)
+    title = f"{clean(runs[0].label)} on {source}" if len(runs) == 1 else f"{len(runs)} runs on {source}"
+    levels = runs[0].data.levels
+    above = " and ".join(f"{level.name} ({len(level.groups)})" for level in levels[1:])
+    lede = (
+        f"What {'this encoder' if len(runs) == 1 else 'these encoders'} learned, judged on {len(runs[0].data.test):,} "
+        f"test images of {len(levels[0].groups)} classes" + (f", grouped by {above}." if above else ".")
+    )
+    values = {
+        "title": escape(title),
+        "lede": escape(clean(lede, 400)),
+        "version": escape(rince.__version__),
+        "runs": facts(runs),
+        "contents": " ".join(f'<a href="#{name}">{heading}</a>' for name, heading, _ in sections),
+        "sections": "\n".join(_section(*section) for section in sections),
+        "css": (folder / "page.css").read_text("utf-8") + _swatches(),
+        "script": script,
+        "script_hash": "sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+        "data": safe_json(data),
+    }
+    # In one pass: what is put in is not searched for names again.
+    return re.sub(r"\{\{(\w+)\}\}", lambda found: values[found[1]], (folder / "page.html").read_text("utf-8"))
+
+
+def safe_json(data: Any) -> str:
+    """JSON that may stand in a script element: nothing in it can end the element or a line of the script."""
+    text = json.dumps(data, separators=(",", ":"))  # ASCII only, so U+2028 is escaped too
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def _section(name: str, heading: str, content: str) -> str:
+    return f'<section id="{name}" aria-labelledby="{name}-h">\n<h2 id="{name}-h">{heading}</h2>\n{content}\n</section>'
+
+
+def _swatches() -> str:
+    return "".join(f".run-{n} {{ color: var(--run-{n}); }}\n" for n in range(1, len(RUNS) + 1))
+
+
+def _figure(panels: Iterable[Drawn], caption: str, drawn: list[Drawn], wide: str = "") -> str:
+    panels = list(panels)
+    drawn += panels
+    plots = "\n".join(f'<div class="plot" id="{panel.name}">{panel.inline}</div>' for panel in panels)
+    text = f"<figcaption>{caption}</figcaption>" if caption else ""
+    return f'<figure><div class="panels {wide}">{plots}</div>{text}</figure>'
+
+
+def _copyable(texts: dict[str, str]) -> str:
+    kinds = {"table.md": "Markdown", "table.tex": "LaTeX", "table.csv": "CSV, all metrics in full precision"}
+    return "\n".join(
+        f'<details><summary>{kinds[name]}</summary><button type="button" class="copy">Copy</button>'
+        f'<div class="pre"><pre><code>{escape(text)}</code></pre></div></details>'
+        for name, text in texts.items()
+    )
+
+
+def _training(runs: Sequence[Shown], names: Sequence[str], drawn: list[Drawn]) -> Section:
+    text = (
+        "<p>One line for each rank, on scales common to all runs. In the mean similarity, <b>look for lines that stand "
+        "apart in the order of the ranks</b>: candidates of rank 1 closest to the query, then rank 2, the negatives "
+        "last. Violated orders are pairs in which a candidate of a rank is no closer than one of the rank after it; "
+        "their share should fall.</p>"
+    )
+    panels = figures.training_curves(runs, names)
+    for run, row in zip(runs, panels, strict=True):
+        if not run.lines:
+            text += f"<h3>{escape(clean(run.label))}</h3><p>There is no metrics.jsonl in the folder of this run.</p>"
+            continue
+        text += f"<h3>{escape(clean(run.label))}</h3>" + _figure(row, "", drawn)
+    longest = max(len(run.lines) for run in runs)
+    if longest >= 2 * figures.POINTS:
+        text += f"<p>Each point is the mean of up to {longest / figures.POINTS:.0f} logged steps.</p>"
+    return "training", "Training", text
+
+
+def _similarity(runs: Sequence[Shown], names: Sequence[str], drawn: list[Drawn]) -> Section:
+    levels = runs[0].data.levels
+    group = clean(levels[min(1, len(levels) - 1)].name)
+    text = (
+        f"<p>Mean cosine between the test images of every two classes, sorted by {escape(group)}. <b>Bright blocks "
+        "along the diagonal</b> are groups whose classes lie together, which is what ranked positives are for. All "
+        "runs share one colour scale before the head and one after it; the diagonal may exceed it.</p>"
+    )
+    for run, row in zip(runs, figures.similarity_matrices(runs, names), strict=True):
+        text += f"<h3>{escape(clean(run.label))}</h3>" + _figure(row, "", drawn, "wide")
+    return "similarity", "Similarity of classes", text
+
+
+def _map(maps: Sequence[RunMap], names: Sequence[str], classes: list[int], runs: int, drawn: list[Drawn]) -> Section:
+    data = maps[0].shown.data
+    drawn += figures.still_maps(maps, names, classes)
+    start = min(1, len(data.levels) - 1)
+    choices = "".join(
+        f'<label><input type="radio" name="level" value="{n}"{" checked" if n == start else ""}>'
+        f"<span>{escape(clean(level.name))}</span></label>"
+        for n, level in enumerate(data.levels)
+    )
+    left_out = (
+        f" Of {runs} runs, the first seed of each recipe has a map, to keep the page small." if len(maps) < runs else ""
+    )
+    text = f"""<p>{len(classes)} of {len(data.test):,} test images, equally many of each class, placed by t-SNE on the
+features before the head. Every map shows the same images: point at one, and it is ringed in all. Click it to see the
+{NEIGHBOURS} training images that each run finds nearest, marked by their rank.{left_out}</p>
+<p class="sr" id="map-help">Arrow keys move between images, Page Up and Page Down go through all
+of them, Enter shows the nearest training images, Escape closes.</p>
+<div class="tools"><fieldset><legend>Colour by</legend><span class="choice">{choices}</span></fieldset></div>
+<div class="legend" id="legend" role="group" aria-label="Show one group only"></div>
+<div class="maps" id="maps"></div>
+<noscript><p>The map needs JavaScript; without, see the files figures/map-….svg.</p></noscript>
+<p class="sr" id="status" role="status"></p>
+<div id="tip" hidden></div>
+<div id="panel" role="region" aria-label="Nearest training images" aria-live="polite" hidden></div>
+<p class="small">With the keyboard: Tab to a map, arrow keys (or Page Up, Page Down) to move, Enter for the nearest
+images, Escape to close. A name in the legend shows its group alone. Distances between clusters on such a map mean
+little; who is next to whom does.</p>"""
+    # The section itself carries the level the map starts with, and is what the tip is placed in.
+    return "maps-section", "Map", f'<div id="map" data-level="{start}">{text}</div>'
+
+
+def _retrieval(runs: Sequence[Shown], drawn: list[Drawn]) -> Section:
+    caption = (
+        "Test images search the training images by cosine before the head. <b>Higher is better</b>; the left end says "
+        "how good the first hits are, the area below the curve is about the mean average precision (mAP). At coarser "
+        "levels, any image of the same group is a hit."
+    )
+    return "retrieval", "Precision and recall", _figure(figures.precision_recall(runs), caption, drawn)
+
+
+def _outliers(runs: Sequence[Shown], names: Sequence[str], drawn: list[Drawn]) -> Section:
+    sets = figures.outlier_sets(runs)
+    lacking = [run for run in runs if set(run.figures.get("outliers", {})) != set(sets) or not sets]
+    text = ""
+    for number, name in enumerate(sets, 1):
+        caption = (
+            f"Inliers are the test images, outliers come from {escape(clean(name))}. <b>Look for histograms that come "
+            "apart</b> and ROC curves that bend to the upper left; the dotted diagonal is chance. Beside each name: "
+            "the area under its curve. Scores beyond the ends of a histogram are counted in its last bars."
+        )
+        panels = figures.outlier_panels(runs, names, name, number)
+        text += f"<h3>{escape(clean(name))}</h3>" + _figure(panels, caption, drawn)
+    if lacking:
+        which = ", ".join(clean(run.label) for run in lacking) if sets else "These runs"
+        command = f"rince evaluate {' '.join(str(run.folder) for run in lacking)} --outliers DIR_OR_NAME"
+        missing = "some of these outliers" if sets else "outliers"
+        text += (
+            f'<p class="note">{escape(which)}: not judged on {missing}. To add them, run '
+            f"<code>{escape(clean(command, 400))}</code> and write this report again.</p>"
+        )
+    return "outliers", "Outliers", text
+
+
+def _geometry(runs: Sequence[Shown], drawn: list[Drawn]) -> Section:
+    caption = (
+        "Alignment: mean squared distance between images that belong together. Uniformity: how evenly all images use "
+        "the sphere. <b>Lower is better for both</b>, so look towards the lower left; a collapsed encoder would be far "
+        "left but on top. Test images, features before the head."
+    )
+    return "geometry", "Alignment and uniformity", _figure(figures.planes(runs), caption, drawn)
