@@ -2,7 +2,7 @@
 
 With squared distances d of unit vectors in [0, 4] and bin centres z₀ … z_L, Δ = 4 / L apart, a distance counts
 max{0, 1 - abs(d - z) / Δ} in a bin. With h⁺ the histogram of the positives, H⁺ and H the cumulated ones of positives
-and of all, a query's average precision is about (1 / N⁺) Σ_l H⁺_l h⁺_l / H_l; the loss is 1 minus its mean over queries.
+and of all, a query's average precision is about (1 / N⁺) Σ_l H⁺_l h⁺_l / H_l; the loss is 1 minus its mean.
 """
 
 from __future__ import annotations
