@@ -20,7 +20,7 @@ if TYPE_CHECKING:
         ranked_info_nce_from_embeddings,
     )
     from rince.momentum import MomentumTwin
-    from rince.ranks import EXCLUDED, NEGATIVE, InstanceRanks, TableRanks, view_ranks
+    from rince.ranks import EXCLUDED, NEGATIVE, InstanceRanks, SampleRanks, TableRanks, view_ranks
 
 __version__ = "0.1.0"
 
@@ -36,6 +36,7 @@ __all__ = [
     "RankTerm",
     "RankedInfoNCE",
     "RinceError",
+    "SampleRanks",
     "ShapeError",
     "TableRanks",
     "linear_temperatures",

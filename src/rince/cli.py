@@ -327,6 +327,34 @@ def reproduce(
         raise typer.Exit(SOME_FAILED)
 
 
+ranks_app = typer.Typer(help="Look at ranks before training with them.", no_args_is_help=True)
+app.add_typer(ranks_app, name="ranks")
+
+
+@ranks_app.command("audit")
+def ranks_audit(
+    recipe: RecipeArgument,
+    overrides: Overrides = None,
+    reference: Annotated[
+        str | None, typer.Option(help="A taxonomy to compare with: column, folders, cifar100, fashion, or a file.")
+    ] = None,
+    picture: Annotated[Path | None, typer.Option(help="Also draw it: .png, .svg or .pdf.")] = None,
+) -> None:
+    """Show what a source of ranks gives: positives, empty ranks, odd pairs, thresholds.
+
+    rince ranks audit demo/rince-in
+    rince ranks audit cifar100/rince-in data.source=DIR/cifar100 'ranks={kind: text}' --reference column
+    """
+    from rince.config import load_recipe
+    from rince.hierarchy.audit import audit, audit_text, draw_audit
+
+    found = audit(load_recipe(recipe, overrides), reference)
+    typer.echo(audit_text(found))
+    if picture is not None:
+        draw_audit(found, picture)
+        typer.echo(f"wrote {picture}")
+
+
 @contextmanager
 def _progress(title: str) -> Iterator[Callable[[str, int, int], None]]:
     """A bar on a terminal; elsewhere a line for every new stage."""

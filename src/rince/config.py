@@ -7,12 +7,22 @@ executed, interpolated or imported. Unknown keys are refused with a suggestion, 
 from __future__ import annotations
 
 import difflib
+import itertools
 from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    PositiveFloat,
+    PositiveInt,
+    ValidationError,
+    model_validator,
+)
 
 from rince.errors import ConfigError
 
@@ -23,6 +33,18 @@ Scale = Literal["full", "reduced"]
 class _Section(BaseModel):
     # Lax mode on purpose: PyYAML reads `1e-4` as text, and pydantic turns it into the number it is.
     model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
+
+
+def _falling(values: list[float]) -> list[float]:
+    if any(a <= b for a, b in itertools.pairwise(values)):
+        raise ValueError(f"must fall from rank to rank, got {values}")
+    return values
+
+
+def _rising(values: list[float]) -> list[float]:
+    if any(a >= b for a, b in itertools.pairwise(values)):
+        raise ValueError(f"must grow from rank to rank, got {values}")
+    return values
 
 
 class Data(_Section):
@@ -74,14 +96,76 @@ class Model(_Section):
     compile: bool = Field(False, description="torch.compile the encoders; minutes of start for a faster run")
 
 
-class Ranks(_Section):
-    """What makes a candidate a positive, and of which rank."""
+class TreeRanks(_Section):
+    """Ranks from the taxonomy of the data."""
 
     kind: Literal["tree", "classes", "parents", "instances"] = Field(
         "tree",
         description="tree: every level of the taxonomy a rank; classes: same class only; parents: same parent class as "
         "rank 1; instances: no labels",
     )
+
+
+Falling = Annotated[list[float], Field(min_length=1), AfterValidator(_falling)]
+Rising = Annotated[list[PositiveFloat], Field(min_length=1), AfterValidator(_rising)]
+RisingCounts = Annotated[list[PositiveInt], Field(min_length=1), AfterValidator(_rising)]
+FallingCounts = Annotated[list[PositiveInt], Field(min_length=1), AfterValidator(_falling)]
+
+
+class TextRanks(_Section):
+    """Ranks from how similar the names of classes are to a text model."""
+
+    kind: Literal["text"]
+    thresholds: Falling = Field([0.45], description="smallest similarity of ranks 2, 3, …; the paper's best is 0.45")
+    model: str | None = Field(None, description="a sentence-transformers model; null for the installed small one")
+
+
+class SimilarityRanks(_Section):
+    """Ranks from a matrix of similarities between classes."""
+
+    kind: Literal["similarity"]
+    file: str = Field(description=".npy, .npz in label order, or .csv with the names of the classes")
+    thresholds: Falling
+
+
+class EmbeddingRanks(_Section):
+    """Ranks from how near classes, or samples, are in an embedding of your own."""
+
+    kind: Literal["embedding"]
+    file: str = Field(description=".npy or .npz with a vector per class, or per training image")
+    per: Literal["class", "sample"] = "class"
+    thresholds: Falling | None = Field(None, description="smallest cosine of ranks 2, 3, …")
+    nearest: RisingCounts | None = Field(None, description="or: how many neighbours ranks 2, 3, … reach up to")
+
+    @model_validator(mode="after")
+    def _one_of_two(self) -> EmbeddingRanks:
+        if (self.thresholds is None) == (self.nearest is None):
+            raise ValueError("give either thresholds or nearest")
+        return self
+
+
+class ClusterRanks(_Section):
+    """Ranks from clusters of classes in an embedding of your own, at several granularities."""
+
+    kind: Literal["clusters"]
+    file: str = Field(description=".npy or .npz with a vector per class")
+    counts: FallingCounts = Field(description="clusters of the classes, then clusters of those, …")
+    method: Literal["kmeans", "agglomerative"] = "agglomerative"
+
+
+class PositionRanks(_Section):
+    """Ranks from the distance between samples in columns of metadata: camera positions, times, geography."""
+
+    kind: Literal["position"]
+    file: str = Field(description=".csv with a header and a row per training image")
+    columns: Annotated[list[str], Field(min_length=1)]
+    thresholds: Rising = Field(description="largest distance of ranks 2, 3, …")
+
+
+Ranks = Annotated[
+    TreeRanks | TextRanks | SimilarityRanks | EmbeddingRanks | ClusterRanks | PositionRanks,
+    Field(discriminator="kind"),
+]
 
 
 class Term(_Section):
@@ -247,7 +331,7 @@ class Recipe(_Section):
     data: Data
     views: ViewSettings = ViewSettings()
     model: Model = Model()
-    ranks: Ranks = Ranks()
+    ranks: Ranks = TreeRanks()
     method: Method = ContrastMethod()
     loss: Loss | None = Field(None, description="of the methods contrast and contrast-two-heads")
     bank: Bank = Bank()
@@ -458,10 +542,9 @@ def _known_keys(location: tuple[Any, ...]) -> list[str]:
     for part in location:
         if isinstance(part, int):
             continue
-        if part not in model.model_fields:  # the kind of a method, which pydantic puts into the path
-            model = next(
-                m for m in get_args(get_args(Method)[0]) if get_args(m.model_fields["kind"].annotation) == (part,)
-            )
+        if part not in model.model_fields:  # the kind of a method or of ranks, which pydantic puts into the path
+            kinds = (*get_args(get_args(Method)[0]), *get_args(get_args(Ranks)[0]))
+            model = next(m for m in kinds if part in get_args(m.model_fields["kind"].annotation))
             continue
         annotation = model.model_fields[part].annotation
         candidates = [annotation, *get_args(annotation), *(a for arg in get_args(annotation) for a in get_args(arg))]

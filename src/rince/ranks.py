@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Literal, Protocol
 
 import torch
 from torch import Tensor
@@ -164,7 +164,10 @@ class InstanceRanks:
         tensor([[ 1,  0, -1,  0]], dtype=torch.int8)
     """
 
-    ranks = 1
+    @property
+    def ranks(self) -> int:
+        """The highest rank."""
+        return 1
 
     def __call__(self, query_labels: Tensor, candidate_labels: Tensor) -> Tensor:
         """`(queries,)` and `(candidates,)` sample ids → `(queries, candidates)` int8 ranks."""
@@ -172,6 +175,98 @@ class InstanceRanks:
         _check_labels("candidate_labels", candidate_labels, lowest=RANDOM)
         ranks = (query_labels[:, None] == candidate_labels).to(torch.int8)
         return ranks.masked_fill_(candidate_labels == UNFILLED, EXCLUDED)
+
+
+class SampleRanks:
+    """Ranks by how near samples are in a space the user brings: pretrained features, camera positions, times.
+
+    Labels are sample ids, rows of `vectors`. The same sample is rank 1; a sample that is at least as near as the first
+    limit is rank 2, as the second rank 3, and so on; all others are negatives.
+
+    Args:
+        vectors: `(samples, dim)`.
+        limits: one for every rank from 2 on, for all samples or, `(samples, ranks - 1)`, for each: the smallest cosine
+            (falling from rank to rank), or the largest euclidean distance (growing).
+        metric: `"cosine"` or `"euclidean"`.
+
+    Example:
+        >>> positions = torch.tensor([[0.0], [0.5], [3.0]])  # metres along a street
+        >>> SampleRanks(positions, [1.0], metric="euclidean")(torch.tensor([0]), torch.tensor([0, 1, 2, -1]))
+        tensor([[ 1,  2,  0, -1]], dtype=torch.int8)
+    """
+
+    def __init__(
+        self, vectors: Tensor, limits: Sequence[float] | Tensor, *, metric: Literal["cosine", "euclidean"] = "cosine"
+    ) -> None:
+        if vectors.ndim != 2 or 0 in vectors.shape:
+            raise ShapeError(f"vectors must be a matrix (samples, dim), got shape {tuple(vectors.shape)}")
+        if not vectors.isfinite().all():
+            row = int((~vectors.isfinite()).any(dim=1).nonzero()[0])
+            raise DataError(f"vectors hold NaN or infinity, first in row {row}")
+        if metric not in ("cosine", "euclidean"):
+            raise ConfigError(f"metric must be 'cosine' or 'euclidean', got {metric!r}")
+        self.metric = metric
+        self.vectors = torch.nn.functional.normalize(vectors.float(), dim=1) if metric == "cosine" else vectors.float()
+        given = torch.as_tensor(limits, dtype=torch.float32)
+        nearness = (given if given.ndim == 2 else given[None]) * (1 if metric == "cosine" else -1)
+        if nearness.ndim != 2 or len(nearness) not in (1, len(vectors)) or nearness.shape[1] == 0:
+            raise ShapeError(f"limits must hold one number per rank from 2 on, got shape {tuple(given.shape)}")
+        if (nearness.diff(dim=1) > 0).any():
+            order = "fall" if metric == "cosine" else "grow"
+            raise ConfigError(f"limits of {metric} must {order} from rank to rank, got {given.tolist()}")
+        self._limits = nearness
+
+    @classmethod
+    def from_neighbours(
+        cls, vectors: Tensor, counts: Sequence[int], *, metric: Literal["cosine", "euclidean"] = "cosine"
+    ) -> SampleRanks:
+        """The `counts[0]` nearest samples are rank 2, up to the `counts[1]` nearest rank 3, and so on.
+
+        Args:
+            vectors: `(samples, dim)`.
+            counts: rising; how many neighbours a sample has up to each rank.
+            metric: `"cosine"` or `"euclidean"`.
+        """
+        wanted = list(counts)
+        if not wanted or wanted[0] < 1 or any(a >= b for a, b in itertools.pairwise(wanted)):
+            raise ConfigError(f"counts must grow from rank to rank and start at 1 or more, got {tuple(wanted)}")
+        if wanted[-1] >= len(vectors):
+            raise ConfigError(f"counts ask for {wanted[-1]} neighbours, but there are only {len(vectors)} samples")
+        blank = cls(vectors, [0.0], metric=metric)
+        limits = []
+        for rows in torch.arange(len(vectors)).split(max(1, 2**25 // (4 * len(vectors)))):
+            nearness = blank.nearness(rows, torch.arange(len(vectors)))
+            nearness[torch.arange(len(rows)), rows] = -torch.inf  # a sample is no neighbour of its own
+            limits.append(nearness.topk(wanted[-1], dim=1).values[:, [count - 1 for count in wanted]])
+        return cls(vectors, torch.cat(limits) * (1 if metric == "cosine" else -1), metric=metric)
+
+    @property
+    def ranks(self) -> int:
+        """The highest rank, and so the number of terms the loss needs."""
+        return 1 + self._limits.shape[1]
+
+    def nearness(self, query_ids: Tensor, candidate_ids: Tensor) -> Tensor:
+        """`(queries, candidates)`: cosines, or negative distances; larger is nearer."""
+        queries, candidates = self.vectors[query_ids], self.vectors[candidate_ids]
+        return queries @ candidates.T if self.metric == "cosine" else -torch.cdist(queries, candidates)
+
+    def __call__(self, query_labels: Tensor, candidate_labels: Tensor) -> Tensor:
+        """`(queries,)` and `(candidates,)` sample ids → `(queries, candidates)` int8 ranks."""
+        _check_labels("query_labels", query_labels, lowest=0, classes=len(self.vectors))
+        _check_labels("candidate_labels", candidate_labels, lowest=RANDOM, classes=len(self.vectors))
+        self.vectors, self._limits = (x.to(query_labels.device) for x in (self.vectors, self._limits))
+        nearness = self.nearness(query_labels, candidate_labels.clamp(min=0))
+        limits = self._limits if len(self._limits) == 1 else self._limits[query_labels]
+        ranks = torch.zeros(nearness.shape, dtype=torch.int8, device=nearness.device)
+        for rank in range(self.ranks, 1, -1):
+            ranks[nearness >= limits[:, rank - 2, None]] = rank
+        ranks[query_labels[:, None] == candidate_labels] = 1
+        ranks[:, candidate_labels == RANDOM] = NEGATIVE
+        ranks[:, candidate_labels == UNFILLED] = EXCLUDED
+        return ranks
+
+    def __repr__(self) -> str:
+        return f"SampleRanks(samples={len(self.vectors)}, ranks={self.ranks}, metric={self.metric!r})"
 
 
 def view_ranks(*ranks: int, queries: int) -> Tensor:

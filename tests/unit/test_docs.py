@@ -36,14 +36,14 @@ def test_there_are_commands_on_many_pages():
 
 @pytest.mark.parametrize("words", list(commands()))
 def test_a_command_is_one_the_command_line_takes(words):
-    group = typer.main.get_command(app)
-    _, command, rest = group.resolve_command(
-        group.make_context("rince", list(words[1:]), resilient_parsing=True), words[1:]
-    )
-    context = command.make_context(words[1], list(rest))
+    command, rest = typer.main.get_command(app), list(words[1:])
+    while hasattr(command, "commands"):  # `rince ranks audit` is a group in a group
+        assert rest[0] in command.commands
+        command, rest = command.commands[rest[0]], rest[1:]
+    context = command.make_context("rince", rest)
     assert not context.args
     recipe = context.params.get("recipe")
-    if words[1] in ("train", "show", "cp") and recipe in recipe_names():
+    if recipe in recipe_names():
         load_recipe(recipe, context.params.get("overrides"))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from rince.config import Recipe
-from rince.ranks import TableRanks
+from rince.ranks import SampleRanks, TableRanks
 from rince.train.schedules import learning_rates
 from rince.train.setup import Parts, build_parts, build_seeded_encoder, total_steps
 
@@ -51,7 +51,7 @@ def expected_positives(parts: Parts, bank: int) -> tuple[torch.Tensor, torch.Ten
 
 def _rank_lines(recipe: Recipe, parts: Parts) -> list[str]:
     if not isinstance(parts.rank_source, TableRanks):
-        return ["ranks      1: the same sample; no labels used"]
+        return ["ranks      1: the same sample; no labels used", *_sample_lines(recipe, parts)]
     expected, shares = expected_positives(parts, recipe.bank.size)
     lines = []
     for i, term in enumerate(recipe.terms):
@@ -69,6 +69,20 @@ def _rank_lines(recipe: Recipe, parts: Parts) -> list[str]:
         if empty:
             names = ", ".join(empty[:8]) + (f" and {len(empty) - 8} more" if len(empty) > 8 else "")
             lines.append(f"              empty for {len(empty)} of {len(expected)} classes: {names}")
+    return lines
+
+
+def _sample_lines(recipe: Recipe, parts: Parts) -> list[str]:
+    """What a thousand samples find in the whole training set, for ranks between samples."""
+    if not isinstance(parts.rank_source, SampleRanks):
+        return []
+    number = len(parts.images)
+    found = parts.rank_source(torch.arange(0, number, max(1, number // 1000)), torch.arange(number))
+    lines = []
+    for rank in range(2, parts.rank_count + 1):
+        mean = (found == rank).float().mean().item() * recipe.bank.size
+        none = 100 * (~(found == rank).any(dim=1)).float().mean().item()
+        lines.append(f"           {rank}: {mean:.1f} positives expected in the bank; none for {none:.0f} % of samples")
     return lines
 
 

@@ -18,9 +18,10 @@ from rince.data.images import ImageSet, load_images
 from rince.data.order import Order
 from rince.data.views import Views
 from rince.errors import ConfigError
+from rince.hierarchy.sources import rank_source
 from rince.loss import RankedInfoNCE, RankTerm
 from rince.models.encoder import Encoder, build_encoder
-from rince.ranks import InstanceRanks, RankSource, TableRanks
+from rince.ranks import InstanceRanks, RankSource, SampleRanks, TableRanks
 
 
 class BatchOrder(Protocol):
@@ -52,7 +53,8 @@ class Parts:
     @property
     def labels(self) -> Tensor:
         """What ranks are made from: classes, or, without labels, sample ids."""
-        return torch.arange(len(self.images)) if isinstance(self.rank_source, InstanceRanks) else self.images.labels
+        by_sample = isinstance(self.rank_source, InstanceRanks | SampleRanks)
+        return torch.arange(len(self.images)) if by_sample else self.images.labels
 
     @property
     def channels(self) -> int:
@@ -60,8 +62,13 @@ class Parts:
         return int(self.images.images.shape[1]) if isinstance(self.images, ImageSet) else 3
 
 
-def build_parts(recipe: Recipe) -> Parts:
-    """Loads the data and builds the rest around it; every mistake that can be found before training is found here."""
+def build_parts(recipe: Recipe, *, check_terms: bool = True) -> Parts:
+    """Loads the data and builds the rest around it; every mistake that can be found before training is found here.
+
+    Args:
+        recipe: of the run.
+        check_terms: also that every rank has a term, which only matters for training.
+    """
     data = recipe.data
     images = load_images(
         data.source,
@@ -73,8 +80,10 @@ def build_parts(recipe: Recipe) -> Parts:
     )
     paths = class_paths(images, data.taxonomy)
     groups = [group_numbers(names) for names in class_levels(images, data.taxonomy).values()]
-    source, rank_count = _rank_source(recipe, paths)
-    _check_terms(recipe, rank_count)
+    source = rank_source(recipe, images.class_names, paths, len(images))
+    rank_count = source.ranks
+    if check_terms:
+        _check_terms(recipe, rank_count)
     if recipe.needs_superclasses and len(groups) < 2:
         raise ConfigError(
             f"method {recipe.method.kind} with these settings needs superclasses, and the classes of "
@@ -144,21 +153,6 @@ def build_seeded_encoder(recipe: Recipe, channels: int, groups: Sequence[int] = 
             heads=2 if method.kind == "contrast-two-heads" else 1,
             classes=classes,
         )
-
-
-def _rank_source(recipe: Recipe, paths: list[tuple[str, ...]]) -> tuple[RankSource, int]:
-    if recipe.ranks.kind == "instances":
-        return InstanceRanks(), 1
-    if recipe.ranks.kind == "classes":
-        table = TableRanks(torch.eye(len(paths), dtype=torch.int8))
-    elif recipe.ranks.kind == "parents":
-        if any(len(path) < 2 for path in paths):
-            raise ConfigError("ranks.kind=parents needs classes with a parent; set data.taxonomy")
-        tree = TableRanks.from_tree(paths).table
-        table = TableRanks(((tree == 1) | (tree == 2)).to(torch.int8))
-    else:
-        table = TableRanks.from_tree(paths)
-    return table, table.ranks
 
 
 def _check_terms(recipe: Recipe, rank_count: int) -> None:

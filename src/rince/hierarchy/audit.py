@@ -1,0 +1,241 @@
+"""`rince ranks audit`: what a source of ranks will do, told before hours of training."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from rince.config import EmbeddingRanks, Recipe, SimilarityRanks, TextRanks
+from rince.data.classes import class_paths
+from rince.errors import ConfigError
+from rince.hierarchy.sources import read_similarity, read_vectors
+from rince.hierarchy.text import name_similarity
+from rince.ranks import TableRanks
+from rince.train.plan import expected_positives
+from rince.train.setup import Parts, build_parts
+
+GRID = tuple(step / 100 for step in range(25, 80, 5))
+PAIRS = 8
+
+
+@dataclass(frozen=True)
+class RankLine:
+    """A rank: how many classes it gives a class, how many positives the bank will hold, who has none."""
+
+    rank: int
+    classes: float
+    positives: float
+    empty: list[str]
+
+
+@dataclass(frozen=True)
+class ThresholdLine:
+    """What rank 2 would be at a threshold; precision and recall if there is a reference."""
+
+    threshold: float
+    pairs: int
+    empty: int
+    precision: float | None = None
+    recall: float | None = None
+
+
+@dataclass(frozen=True)
+class Audit:
+    """All there is to say about a source of ranks."""
+
+    names: tuple[str, ...]
+    ranks: list[RankLine]
+    table: Tensor
+    similarity: Tensor | None = None
+    asymmetric: list[tuple[str, str, int, int]] = field(default_factory=list)
+    tightest: list[tuple[str, str, float]] = field(default_factory=list)
+    oddest: list[tuple[str, str, float]] = field(default_factory=list)
+    thresholds: list[ThresholdLine] = field(default_factory=list)
+    proposed: float | None = None
+    agreement: tuple[float, float] | None = None
+
+
+def audit(recipe: Recipe, reference: str | None = None) -> Audit:
+    """Looks at the ranks of a recipe between its classes.
+
+    Args:
+        recipe: with its data.
+        reference: a taxonomy to compare with: "column", "folders", a shipped name or a file. Pairs of classes that
+            share any of its groups are held to be right.
+    """
+    parts = build_parts(recipe, check_terms=False)
+    if not isinstance(parts.rank_source, TableRanks):
+        raise ConfigError(
+            f"ranks.kind={recipe.ranks.kind} ranks samples, not classes; `rince train … --dry-run` tells how many "
+            "positives they have"
+        )
+    table, names = parts.rank_source.table, parts.images.class_names
+    truth = _truth(parts, reference) if reference else None
+    similarity = _similarity(recipe, names)
+    found = _rank_lines(parts, recipe.bank.size)
+    above, below = (table != table.T).triu(1).nonzero(as_tuple=True)
+    asymmetric = [
+        (names[a], names[b], int(table[a, b]), int(table[b, a]))
+        for a, b in zip(above.tolist(), below.tolist(), strict=True)
+    ]
+    agreement = None if truth is None else _precision_recall(table > 1, truth)
+    if similarity is None:
+        return Audit(names, found, table, asymmetric=asymmetric, agreement=agreement)
+    lines = [_threshold_line(similarity, threshold, truth) for threshold in GRID]
+    tightest, oddest = _pairs(similarity, table, names, truth)
+    return Audit(
+        names, found, table, similarity, asymmetric, tightest, oddest, lines, _proposed(lines, len(names)), agreement
+    )
+
+
+def _rank_lines(parts: Parts, bank: int) -> list[RankLine]:
+    assert isinstance(parts.rank_source, TableRanks)
+    table, names = parts.rank_source.table, parts.images.class_names
+    expected, shares = expected_positives(parts, bank)
+    lines = []
+    for rank in range(1, parts.rank_count + 1):
+        chosen = table == rank
+        empty = [names[c] for c in (~chosen.any(dim=1)).nonzero()[:, 0].tolist()]
+        positives = float(expected[:, rank - 1] @ shares)
+        lines.append(RankLine(rank, chosen.sum(dim=1).float().mean().item(), positives, empty))
+    return lines
+
+
+def _similarity(recipe: Recipe, names: tuple[str, ...]) -> Tensor | None:
+    ranks = recipe.ranks
+    if isinstance(ranks, TextRanks):
+        return name_similarity(names, ranks.model)
+    if isinstance(ranks, SimilarityRanks):
+        return read_similarity(Path(ranks.file), names)
+    if isinstance(ranks, EmbeddingRanks):
+        vectors = torch.nn.functional.normalize(read_vectors(Path(ranks.file), names), dim=1)
+        return vectors @ vectors.T
+    return None
+
+
+def _truth(parts: Parts, reference: str) -> Tensor:
+    table = TableRanks.from_tree(class_paths(parts.images, reference)).table
+    return (table > 1) & ~torch.eye(len(table), dtype=torch.bool)
+
+
+def _precision_recall(chosen: Tensor, truth: Tensor) -> tuple[float, float]:
+    both = (chosen & truth).sum().item()
+    return both / max(1, int(chosen.sum())), both / max(1, int(truth.sum()))
+
+
+def _threshold_line(similarity: Tensor, threshold: float, truth: Tensor | None) -> ThresholdLine:
+    chosen = (similarity >= threshold) & ~torch.eye(len(similarity), dtype=torch.bool)
+    empty = int((~chosen.any(dim=1)).sum())
+    told = (None, None) if truth is None else _precision_recall(chosen, truth)
+    return ThresholdLine(threshold, int(chosen.sum()) // 2, empty, *told)
+
+
+def _proposed(lines: list[ThresholdLine], classes: int) -> float | None:
+    """With a reference, the best balance of precision and recall; without, the highest that leaves half a rank 2."""
+    if lines[0].precision is not None:
+        return max(lines, key=_f1).threshold
+    enough = [line.threshold for line in lines if line.empty <= classes / 2]
+    return max(enough, default=None)
+
+
+def _f1(line: ThresholdLine) -> float:
+    precision, recall = line.precision or 0.0, line.recall or 0.0
+    return 2 * precision * recall / max(1e-9, precision + recall)
+
+
+def _pairs(
+    similarity: Tensor, table: Tensor, names: tuple[str, ...], truth: Tensor | None
+) -> tuple[list[tuple[str, str, float]], list[tuple[str, str, float]]]:
+    """The closest pairs of classes, and the oddest positives.
+
+    Odd is what the reference denies; without one, two classes that are alike but not to the same others.
+    """
+    above = torch.ones_like(similarity, dtype=torch.bool).triu(1)
+
+    def listed(score: Tensor, chosen: Tensor) -> list[tuple[str, str, float]]:
+        rows, columns = chosen.nonzero(as_tuple=True)
+        order = score[rows, columns].argsort(descending=True)[:PAIRS]
+        return [
+            (names[int(rows[i])], names[int(columns[i])], float(similarity[rows[i], columns[i]]))
+            for i in order.tolist()
+        ]
+
+    if truth is not None:
+        return listed(similarity, above), listed(similarity, above & (table > 1) & ~truth)
+    profile = torch.corrcoef(similarity.clone().fill_diagonal_(float(similarity.mean())))
+    return listed(similarity, above), listed(similarity - profile, above & (table > 1))
+
+
+def audit_text(found: Audit) -> str:
+    """For a terminal."""
+    lines = [f"{len(found.names)} classes"]
+    for rank in found.ranks:
+        lines.append(
+            f"rank {rank.rank}: {rank.classes:.1f} classes each, {rank.positives:.1f} positives expected in the bank; "
+            f"empty for {len(rank.empty)} classes{_some(rank.empty)}"
+        )
+    if found.agreement:
+        precision, recall = found.agreement
+        lines.append(f"against the reference: precision {precision:.2f}, recall {recall:.2f} of pairs of classes")
+    lines.append(
+        f"asymmetric pairs: {len(found.asymmetric)}" + _some([f"{a} / {b}" for a, b, _, _ in found.asymmetric])
+    )
+    for title, pairs in (("closest", found.tightest), ("oddest positives", found.oddest)):
+        if pairs:
+            lines.append(f"{title}: " + ", ".join(f"{a} ~ {b} {value:.2f}" for a, b, value in pairs))
+    if found.thresholds:
+        lines.append("threshold  pairs  classes without rank 2" + ("  precision  recall" if found.agreement else ""))
+        for line in found.thresholds:
+            told = "" if line.precision is None else f"{line.precision:11.2f}{line.recall:8.2f}"
+            lines.append(f"{line.threshold:9.2f}{line.pairs:7}{line.empty:24}{told}")
+        if found.proposed is not None:
+            why = (
+                "best balance with the reference"
+                if found.agreement
+                else "the highest that leaves half of them a rank 2"
+            )
+            lines.append(
+                f"proposed: {found.proposed:.2f} ({why}); the paper found 0.45 best with its model, 0.35 to 0.55 close"
+            )
+    return "\n".join(lines)
+
+
+def _some(names: list[str]) -> str:
+    if not names:
+        return ""
+    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+    return f" ({', '.join(names[:5])}{more})"
+
+
+def draw_audit(found: Audit, path: Path) -> None:
+    """The table of ranks, and how similarities are spread, as a picture."""
+    from matplotlib.colors import ListedColormap  # noqa: PLC0415 - heavy
+    from matplotlib.figure import Figure  # noqa: PLC0415
+
+    wide = found.similarity is not None
+    figure = Figure(figsize=(11 if wide else 5.5, 5), layout="constrained")
+    axes = figure.subplots(1, 2 if wide else 1, squeeze=False)[0]
+    count = len(found.ranks)
+    shades = ["#f4f5f7", *["#0b4f4a", "#1f8a80", "#7cc4bb", "#c5e5e0"][: max(1, count)]]
+    ranks = found.table.clamp(min=0).clamp(max=len(shades) - 1)
+    axes[0].imshow(
+        ranks.numpy(), cmap=ListedColormap(shades), vmin=-0.5, vmax=len(shades) - 0.5, interpolation="nearest"
+    )
+    axes[0].set(title="Rank of every class for every class", xlabel="candidate", ylabel="query")
+    if found.similarity is not None:
+        others = found.similarity[~torch.eye(len(found.table), dtype=torch.bool)]
+        axes[1].hist(others.numpy(), bins=60, color="#1f8a80")
+        axes[1].set(title="Similarity of pairs of classes", xlabel="similarity", ylabel="pairs", yscale="log")
+        if found.proposed is not None:
+            axes[1].axvline(found.proposed, color="#b3541e", linestyle="--", label=f"proposed {found.proposed:.2f}")
+            axes[1].legend(frameon=False)
+    temporary = path.with_name(path.name + ".writing")
+    try:
+        figure.savefig(temporary, format=path.suffix.lstrip(".") or "png", dpi=150)
+        temporary.replace(path)
+    except (OSError, ValueError) as error:
+        temporary.unlink(missing_ok=True)
+        raise ConfigError(f"cannot write the picture {path}: {error}; use .png, .svg or .pdf") from None

