@@ -160,6 +160,7 @@ def evaluate(
         typer.Option(help="fast: features once, converged; paper: 100 epochs with new crops, as long as training."),
     ] = "fast",
     unfinished: Annotated[bool, typer.Option("--unfinished", help="Also judge a run that has not ended.")] = False,
+    split: Annotated[str | None, typer.Option(help="Test on this split, not on the recipe's data.test_split.")] = None,
     embeddings: Annotated[
         tuple[Path, Path] | None,
         typer.Option(help="Judge saved vectors instead: a training and a test file, .npz, .safetensors or .parquet."),
@@ -184,8 +185,10 @@ def evaluate(
     if (embeddings is None) == (not runs):
         raise ConfigError("name runs to evaluate, or two files of vectors with --embeddings TRAIN TEST")
     if embeddings is not None:
-        if outliers or unfinished or probe != "fast":
-            raise ConfigError("--embeddings judges vectors as they are; --outliers, --probe, --unfinished need a run")
+        if outliers or unfinished or split or probe != "fast":
+            raise ConfigError(
+                "--embeddings judges vectors as they are; --outliers, --probe, --unfinished, --split need a run"
+            )
         with _progress("embeddings") as tell:
             verdict = evaluate_files(*embeddings, out=out, tell=tell)
         typer.echo(metrics_text(verdict.metrics))
@@ -199,6 +202,7 @@ def evaluate(
                 outliers=outliers,
                 probe=probe,
                 unfinished=unfinished,
+                split=split,
                 tell=tell,
                 say=lambda text: typer.echo(text, err=True),
             )
@@ -386,6 +390,11 @@ def main(run: Callable[[], object] = app) -> None:
         run()
     except RinceError as error:
         print(f"rince: {error}", file=sys.stderr)
+        sys.exit(BAD_INPUT)
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] == "rince":
+            raise
+        print(f'rince: this needs the package {error.name}: pip install "rince[report]"', file=sys.stderr)
         sys.exit(BAD_INPUT)
     except KeyboardInterrupt:
         print("rince: interrupted before the step was whole; the last checkpoint is intact", file=sys.stderr)

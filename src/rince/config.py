@@ -278,7 +278,7 @@ class Schedule(_Section):
     """The learning rate over time: linear warm-up by step, then cosine by epoch."""
 
     kind: Literal["cosine", "constant"] = "cosine"
-    warmup_epochs: Annotated[int, Field(ge=0)] = 10
+    warmup_epochs: Annotated[int, Field(ge=0)] = 0
     warmup_from: Annotated[float, Field(ge=0)] = 0.01
     floor: Annotated[float, Field(ge=0, le=1)] = Field(1e-3, description="end of the cosine, as a share of lr")
 
@@ -327,7 +327,7 @@ class Recipe(_Section):
     about: str = ""
     scale: Scale = "full"
     paper: Paper | None = None
-    seed: Annotated[int, Field(ge=0)] = 123
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 123
     data: Data
     views: ViewSettings = ViewSettings()
     model: Model = Model()
@@ -392,6 +392,11 @@ class Recipe(_Section):
             raise ValueError(f"train.batch ({self.train.batch}) must not exceed bank.size ({self.bank.size})")
         if self.train.batch % self.train.accumulate:
             raise ValueError(f"train.accumulate ({self.train.accumulate}) must divide train.batch ({self.train.batch})")
+        if self.schedule.kind == "cosine" and self.schedule.warmup_epochs >= self.train.epochs:
+            raise ValueError(
+                f"schedule.warmup_epochs ({self.schedule.warmup_epochs}) must be below train.epochs "
+                f"({self.train.epochs}); lower it, it may be 0"
+            )
         if self.train.accumulate > 1 and self.train.batch_norm == "shuffled":
             raise ValueError("train.batch_norm=shuffled shuffles whole batches; use train.accumulate=1")
         return self
@@ -434,6 +439,8 @@ def load_recipe(source: str | Path, overrides: list[str] | None = None) -> Recip
     if scale not in get_args(Scale):
         raise ConfigError(f"scale must be full or reduced, got {scale!r}")
     reduced = values.pop("reduced", None)
+    if reduced is not None and not isinstance(reduced, dict):
+        raise ConfigError(f"`reduced:` of {source} must be a mapping of changes, got {type(reduced).__name__}")
     if scale == "reduced" and reduced is not None and values.get("scale") != "reduced":
         values = _merge(values, reduced)
     elif scale == "reduced" and reduced is None and values.get("scale") != "reduced":
@@ -534,7 +541,10 @@ def _explain(problem: Any) -> str:
         return f"{path}: unknown key; " + (f"did you mean {close[0]!r}?" if close else f"known are {', '.join(known)}")
     if problem["type"] == "missing":
         return f"{path}: is missing"
-    return f"{path}: {problem['msg'].removeprefix('Value error, ')}; got {problem['input']!r}"[:300]
+    message = problem["msg"].removeprefix("Value error, ")
+    if isinstance(problem["input"], dict):  # about several settings, which the message names
+        return f"{path}: {message}"
+    return f"{path}: {message}; got {problem['input']!r}"[:300]
 
 
 def _known_keys(location: tuple[Any, ...]) -> list[str]:

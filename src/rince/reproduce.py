@@ -4,7 +4,7 @@ Each run is a process of its own, so that one that fails takes no other with it.
 interrupted goes on. The folder:
 
 table.md table.tex table.csv     the table, rewritten after every run
-runs/<row>/seed-<n>/             run folders, each with train.log and evaluate.log
+runs/<row>/seed-<n>/             run folders, with seed-<n>.train.log and seed-<n>.evaluate.log beside them
 summary/                         what is worth keeping: the table, and a small JSON file per run
 """
 
@@ -14,12 +14,14 @@ import json
 import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -58,7 +60,8 @@ class Job:
         """What a person would type to train and to evaluate it."""
         train = ["rince", "train", self.recipe, *self.overrides, "--out", str(self.folder)]
         outliers = [text for source in self.outliers for text in ("--outliers", source)]
-        return train, ["rince", "evaluate", str(self.folder), *outliers]
+        probe = [] if "scale=reduced" in self.overrides else ["--probe", "paper"]  # as long as training, on two cores
+        return train, ["rince", "evaluate", str(self.folder), *outliers, *probe]
 
 
 @dataclass
@@ -106,7 +109,7 @@ class Reproduction:
             raise ConfigError(f"a seed stands twice: {', '.join(map(str, self.seeds))}")
         jobs = [self._job(row, seed) for row in self.rows or known for seed in self.seeds]
         for job in jobs:
-            job.load()
+            _refuse_another_recipe(job)
         return jobs
 
     def _job(self, row: str, seed: int) -> Job:
@@ -121,7 +124,10 @@ class Reproduction:
 
     def run(self, jobs: list[Job], say: Say) -> list[Job]:
         """Does what is left to do; returns the jobs that failed. KeyboardInterrupt stops all runs, saved."""
-        self.out.mkdir(parents=True, exist_ok=True)
+        try:
+            self.out.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(f"cannot write {self.out}: {error.strerror}; choose another --out") from None
         left = [job for job in jobs if not is_done(job)]
         say(f"{self.table}, {self.scale} scale: {len(jobs)} runs, {len(jobs) - len(left)} of them done already")
         self._write()
@@ -146,7 +152,7 @@ class Reproduction:
                 rest = _duration(each * (len(left) - finished))
                 say(f"[{finished}/{len(left)}] {job.row}, seed {job.seed}: {what}; about {rest} left")
 
-        with ThreadPoolExecutor(self.jobs) as pool:
+        with ThreadPoolExecutor(self.jobs) as pool, _stop_signals():
             try:
                 for future in [pool.submit(work, job) for job in left]:
                     future.result()
@@ -198,7 +204,7 @@ class Reproduction:
             self._job(row, int(folder.name.removeprefix("seed-")))
             for row in paper_tables()[self.table]["runs"]
             for folder in sorted(self._folder(row).glob("seed-*"))
-            if folder.is_dir()
+            if folder.is_dir() and folder.name.removeprefix("seed-").isdigit()
         ]
         done = [job for job in there if is_done(job)]
         results: dict[str, list[dict[str, Any]]] = {}
@@ -228,6 +234,21 @@ class Reproduction:
         return str(self.data / name)
 
 
+@contextmanager
+def _stop_signals() -> Iterator[None]:
+    """A closed terminal or a `kill` stops the runs as Ctrl-C does; else they would go on without us."""
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
 def write_table(table: Table, folder: Path) -> None:
     """The table in three formats."""
     for name, text in (("md", markdown(table)), ("tex", latex(table)), ("csv", csv_text(table))):
@@ -238,13 +259,27 @@ def is_done(job: Job) -> bool:
     """Whether a run was evaluated at its end, by the recipe it would have now."""
     try:
         results = json.loads((job.folder / RESULTS).read_text())
-        same = load_recipe(job.folder / RECIPE) == job.load()
-    except (OSError, ValueError, ConfigError):
+    except (OSError, ValueError):
         return False
-    if not same:
+    wanted = [f"outliers/{Path(source).name}/auroc" for source in job.outliers]
+    wanted += ["probe/best_test_accuracy"] if "paper" in job.commands[1] else []
+    return (
+        set(wanted) <= results["metrics"].keys()
+        and results["step"] == results["of_steps"]
+        and (job.folder / CHECKPOINT).exists()
+    )
+
+
+def _refuse_another_recipe(job: Job) -> None:
+    """A folder that holds a run must hold this one; where its data lies may be written differently."""
+    if not (job.folder / RECIPE).exists():
+        return
+    there, wanted = load_recipe(job.folder / RECIPE), job.load()
+    sources = [recipe.data.source for recipe in (there, wanted)]
+    if sources[0] != sources[1] and Path(sources[0]).resolve() == Path(sources[1]).resolve():
+        wanted = wanted.model_copy(update={"data": there.data.model_copy(update={"source": sources[0]})})
+    if there != wanted:
         raise ConfigError(f"{job.folder} holds a run of another recipe than {job.recipe} is now; choose another --out")
-    judged = all(f"outliers/{Path(source).name}/auroc" in results["metrics"] for source in job.outliers)
-    return judged and results["step"] == results["of_steps"] and (job.folder / CHECKPOINT).exists()
 
 
 def _slug(row: str) -> str:

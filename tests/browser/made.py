@@ -67,6 +67,7 @@ def train(folder: Path, data: Path, name: str, terms: int, seed: int, *, outlier
         "loss": {"terms": [{"temperature": 0.1 + 0.1 * i} for i in range(terms)]},
         "train": {"epochs": 2, "batch": 32},
         "schedule": {},
+        "optimizer": {"lr": 1e-4},  # learns next to nothing, so that neighbours of all ranks show
     }
     file = folder.with_suffix(".yaml")
     file.write_text(yaml.safe_dump(recipe, allow_unicode=True), "utf-8")

@@ -1,6 +1,7 @@
 """`rince evaluate`, `embed`, `neighbours` and `export`, on a run that trained for a second."""
 
 import json
+import os
 import shutil
 
 import numpy as np
@@ -12,9 +13,13 @@ import yaml
 from PIL import Image
 from safetensors.torch import load_file, save_file
 
+from rince.data.folders import find_images
 from rince.data.images import load_images
+from rince.errors import DataError
 from rince.evaluation import linear_probe, mean_average_precision, recall_at_k
-from rince.evaluation.embed import open_trained
+from rince.evaluation.embed import embed_once, open_trained
+from rince.evaluation.judge import judge
+from rince.evaluation.samples import Samples, read_samples
 from train.tiny import STEPS, rince, write_recipe
 
 
@@ -207,6 +212,51 @@ def test_vectors_of_any_library_are_judged(suffix, tmp_path):
     assert "geometry/similarity/before/rank2" in metrics
 
 
+@pytest.mark.parametrize("suffix", [".npz", ".safetensors"])
+def test_levels_are_put_in_order_whatever_the_order_of_the_file(suffix, tmp_path):
+    labels = torch.arange(160) % 8
+    vectors = torch.randn(8, 6, generator=torch.Generator().manual_seed(0))[labels]
+    vectors = vectors + torch.randn(160, 6, generator=torch.Generator().manual_seed(1))
+    entries = {"features": vectors, "labels": labels, "a_department": labels // 4, "group": labels // 2}
+    path = tmp_path / f"v{suffix}"
+    if suffix == ".npz":
+        np.savez(path, **{name: tensor.numpy() for name, tensor in entries.items()})
+    else:
+        save_file(entries, path)
+    train, test = read_samples(path, path)
+    assert list(train.levels) == list(test.levels) == ["class", "group", "a_department"]
+    metrics = judge(train, test).metrics
+    for level, group in (("group", labels // 2), ("a_department", labels // 4)):
+        expected = mean_average_precision(vectors, vectors, query_labels=group, gallery_labels=group)
+        assert metrics[f"retrieval/{level}/map"] == pytest.approx(expected, abs=1e-6)
+
+
+def test_what_is_no_level_is_refused_and_missing_labels_are_named(tmp_path):
+    np.savez(tmp_path / "v.npz", features=np.eye(4), labels=[0, 0, 1, 1], camera=[0, 1, 0, 1])
+    with pytest.raises(DataError, match=r"camera of .* is no level above class"):
+        read_samples(tmp_path / "v.npz")
+    pq.write_table(pa.table({"vector": [[1.0, 2.0], [2.0, 1.0]], "label": ["a", None]}), tmp_path / "v.parquet")
+    with pytest.raises(DataError, match="without a label"):
+        read_samples(tmp_path / "v.parquet")
+
+
+def test_a_test_set_of_one_image_per_class_has_all_numbers_but_the_widths(run, tmp_path):
+    generator = torch.Generator().manual_seed(0)
+    train = Samples(torch.randn(40, 5, generator=generator), {"class": torch.arange(40) % 4})
+    test = Samples(torch.randn(4, 5, generator=generator), {"class": torch.arange(4)})
+    verdict = judge(train, test)
+    assert "geometry/class/alignment" not in verdict.metrics
+    assert {"probe/accuracy", "retrieval/class/map", "geometry/uniformity"} <= verdict.metrics.keys()
+    assert [row[i] for i, row in enumerate(verdict.figures["class_similarity"]["before"])] == [None] * 4
+
+
+def test_another_split_can_be_judged(run):
+    rince("evaluate", run, "--split", "train")
+    results = json.loads((run / "results.json").read_text())
+    assert results["split"] == "train"
+    assert results["metrics"]["retrieval/class/recall@1"] > 0.99  # finds itself
+
+
 @pytest.mark.parametrize(
     ("entries", "message"),
     [
@@ -292,3 +342,16 @@ def test_export_gives_the_same_features_in_onnx_runtime(run, tmp_path):
     about = json.loads((tmp_path / "exported" / "encoder.json").read_text())
     assert about["input"]["mean"] == [0.3]
     assert about["outputs"] == {"features": 32, "embeddings": 8}
+
+
+def test_images_that_were_painted_over_are_embedded_again(run, tmp_path):
+    folder = tmp_path / "images"
+    folder.mkdir()
+    for seed in (0, 1):
+        pixels = np.random.default_rng(seed).integers(0, 256, (120, 120), dtype=np.uint8)
+        Image.fromarray(pixels).save(folder / "a.bmp")  # the same size whatever is in it
+        os.utime(folder / "a.bmp", (seed + 1, seed + 1))
+        made = embed_once(open_trained(run), find_images(str(folder)), "painted")
+        if seed == 0:
+            first = made
+    assert not torch.equal(first.features, made.features)

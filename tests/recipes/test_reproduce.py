@@ -132,11 +132,12 @@ def test_a_dry_run_lists_and_estimates(table, tmp_path):
         (["tiny", "--data", "nowhere"], "--data nowhere is no folder"),
         (["tiny", "--data", "."], "holds no fashion"),
         (["tiny", "--seeds", "1", "--seeds", "1"], "a seed stands twice"),
+        (["tiny", "--out", "tables.yaml/out"], "cannot write tables.yaml/out"),
     ],
 )
 def test_bad_requests_are_named_before_anything_runs(table, arguments, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    done = rince("reproduce", *arguments, "--out", "out", check=False)
+    done = rince("reproduce", *arguments, *([] if "--out" in arguments else ["--out", "out"]), check=False)
     assert done.returncode == 2
     assert message in done.stderr
     assert not (tmp_path / "out").exists()
@@ -144,9 +145,20 @@ def test_bad_requests_are_named_before_anything_runs(table, arguments, message, 
 
 def test_a_folder_of_another_recipe_is_refused(table, tmp_path):
     out = tmp_path / "out"
+    (out / "runs" / "first" / "seed-1-old").mkdir(parents=True)  # somebody's own, none of ours
     rince("reproduce", "tiny", "--out", out, "--rows", "first", "--seeds", 1)
+    (out / "runs" / "first" / "seed-1" / "results.json").unlink()  # as if it had been interrupted
     recipe = yaml.safe_load((tmp_path / "tiny.yaml").read_text()) | {"optimizer": TINY["optimizer"] | {"lr": 0.2}}
     (tmp_path / "tiny.yaml").write_text(yaml.safe_dump(recipe))
     done = rince("reproduce", "tiny", "--out", out, "--rows", "first", "--seeds", 1, check=False)
     assert done.returncode == 2
     assert "holds a run of another recipe" in done.stderr
+
+
+def test_full_scale_is_judged_by_the_papers_probe(tmp_path):
+    reduced, full = (
+        reproduce.Job("first", 1, "cifar100/rince-in", (f"scale={scale}",), tmp_path, ()).commands[1]
+        for scale in ("reduced", "full")
+    )
+    assert "--probe" not in reduced
+    assert full[-2:] == ["--probe", "paper"]

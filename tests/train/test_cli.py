@@ -3,8 +3,10 @@
 import json
 
 import pytest
+import torch
 import yaml
 
+from rince.cli import main
 from rince.config import load_recipe, recipe_names
 from train.tiny import STEPS, rince, write_recipe
 
@@ -12,7 +14,7 @@ from train.tiny import STEPS, rince, write_recipe
 def test_ls_has_a_line_for_every_recipe():
     lines = rince("ls").stdout.splitlines()
     assert [line.split()[0] for line in lines] == recipe_names()
-    assert len(lines) == 9
+    assert len(lines) == 18
     assert all(len(line.split()) > 3 for line in lines)
 
 
@@ -105,7 +107,12 @@ def test_nan_stops_the_run_and_keeps_the_last_checkpoint(tmp_path):
 
 
 def test_csv_logger_and_a_logger_that_is_not_installed(tmp_path):
-    recipe = write_recipe(tmp_path, log={"every_steps": 2, "logger": "csv"}, train={"epochs": 1, "batch": 32})
+    recipe = write_recipe(
+        tmp_path,
+        log={"every_steps": 2, "logger": "csv"},
+        train={"epochs": 1, "batch": 32},
+        schedule={"warmup_epochs": 0},
+    )
     rince("train", recipe, "--out", tmp_path / "run")
     table = (tmp_path / "run/csv/metrics.csv").read_text().splitlines()
     assert "term/3" in table[0]
@@ -114,3 +121,34 @@ def test_csv_logger_and_a_logger_that_is_not_installed(tmp_path):
     assert done.returncode == 2
     assert not (tmp_path / "other").exists()
     assert "log.logger=wandb needs the package wandb: pip install wandb" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("changes", "arguments", "message"),
+    [
+        ({}, ["--accelerator", "cuda"], "cannot run on 1 device(s) of 'cuda'"),
+        ({}, ["--accelerator", "abacus"], "cannot run on 1 device(s) of 'abacus'"),
+        ({"views": {"size": 16}}, [], "have 1 channel(s), but views.mean has 3 number(s)"),
+        ({"seed": 2**63}, [], "seed"),
+        ({"reduced": [1]}, [], "`reduced:` of"),
+        ({"schedule": {"warmup_epochs": 4}}, [], "schedule.warmup_epochs (4) must be below train.epochs (4)"),
+    ],
+)
+def test_what_cannot_run_is_told_before_the_folder_is_made(changes, arguments, message, tmp_path):
+    if "cuda" in arguments and torch.cuda.is_available():
+        pytest.skip("there is a GPU")
+    done = rince("train", write_recipe(tmp_path, **changes), *arguments, "--out", tmp_path / "run", check=False)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_package_that_is_not_installed_is_named(capsys):
+    def missing():
+        raise ModuleNotFoundError("no", name="safetensors.torch")
+
+    with pytest.raises(SystemExit) as stopped:
+        main(missing)
+    assert stopped.value.code == 2
+    assert "this needs the package safetensors.torch: pip install" in capsys.readouterr().err

@@ -8,8 +8,11 @@ import time
 
 import pytest
 import torch
+import yaml
 
+from rince.data.images import load_images
 from rince.train.checkpoint import save_checkpoint
+from rince.train.record import locked
 from train.tiny import STEPS, rince, rince_process, write_recipe
 
 DIE_WHILE_WRITING = """
@@ -32,6 +35,8 @@ sys.argv = ["rince", *sys.argv[1:]]
 from rince.cli import main
 main()
 """
+
+NAMES = list(load_images("fashion", "train", limit=10).class_names)
 
 
 def state_of(run):
@@ -183,3 +188,33 @@ def test_a_failed_write_leaves_the_old_file(tmp_path):
     with pytest.raises(Exception, match=r"pickle|local"):
         save_checkpoint(path, {"step": lambda: 2})
     assert torch.load(path, weights_only=True)["step"] == 1
+
+
+def test_a_run_does_not_go_on_with_another_taxonomy(tmp_path):
+    tree = {"clothing": {"tops": NAMES[:5]}, "other": {"rest": NAMES[5:]}}
+    (tmp_path / "tree.yaml").write_text(yaml.safe_dump(tree))
+    data = {"source": "fashion", "limit": 200, "taxonomy": str(tmp_path / "tree.yaml")}
+    recipe = write_recipe(tmp_path, data=data)
+    rince("train", recipe, "train.max_steps=3", "--out", tmp_path / "run")
+    tree = {"clothing": {"tops": NAMES[:4]}, "other": {"rest": NAMES[4:]}}
+    (tmp_path / "tree.yaml").write_text(yaml.safe_dump(tree))
+    done = rince("train", "--resume", tmp_path / "run", check=False)
+    assert done.returncode == 2
+    assert "the taxonomy or rank source is not what" in done.stderr
+
+
+def test_two_processes_do_not_train_in_one_folder(tmp_path):
+    rince("train", write_recipe(tmp_path), "train.max_steps=3", "--out", tmp_path / "run")
+    with locked(tmp_path / "run", enabled=True):
+        done = rince("train", "--resume", tmp_path / "run", check=False)
+    assert done.returncode == 2
+    assert "another process is training in" in done.stderr
+    rince("train", "--resume", tmp_path / "run")
+
+
+def test_a_damaged_environment_is_named(tmp_path):
+    rince("train", write_recipe(tmp_path), "train.max_steps=3", "--out", tmp_path / "run")
+    (tmp_path / "run" / "environment.json").write_text("{}")
+    done = rince("train", "--resume", tmp_path / "run", check=False)
+    assert done.returncode == 2
+    assert "environment.json is damaged" in done.stderr

@@ -4,7 +4,12 @@ import yaml
 from rince.config import load_recipe, recipe_names, recipe_text
 from rince.errors import ConfigError
 
-MINIMAL = {"name": "mine", "data": {"source": "fashion"}, "loss": {"terms": [{"temperature": 0.1}]}}
+MINIMAL = {
+    "name": "mine",
+    "data": {"source": "fashion"},
+    "loss": {"terms": [{"temperature": 0.1}]},
+    "schedule": {"warmup_epochs": 0},
+}
 
 
 def write(folder, values, name="recipe.yaml"):

@@ -317,6 +317,11 @@ def test_results_of_an_older_checkpoint_are_refused(report, tmp_path):
     assert not (tmp_path / "out" / "index.html").exists()
 
 
+def test_results_of_another_taxonomy_are_refused(report, tmp_path):
+    run = changed(report.runs[2], tmp_path / "run", levels="0" * 64)
+    assert "the taxonomy of" in refused(run, "--out", tmp_path / "out")
+
+
 def test_a_run_that_was_not_evaluated_is_refused(report, tmp_path):
     shutil.copytree(report.runs[2], tmp_path / "run")
     (tmp_path / "run" / "results.json").unlink()
@@ -330,12 +335,10 @@ def test_the_same_run_twice_is_refused(report, tmp_path):
 
 @pytest.mark.parametrize("difference", ["images", "levels"])
 def test_runs_on_other_data_are_refused(report, tmp_path, difference):
-    run = tmp_path / "run"
-    shutil.copytree(report.runs[2], run)
+    # As if it had been tested on the training images.
+    run = changed(report.runs[2], tmp_path / "run", **({"split": "train"} if difference == "images" else {}))
     recipe = (run / "recipe.yaml").read_text("utf-8")
-    if difference == "images":  # as if it had been tested on the training images
-        recipe = recipe.replace("test_split: test", "test_split: train")
-    else:
+    if difference == "levels":
         recipe = re.sub(r"taxonomy: .*(\n\s+.*kin.yaml)?", "taxonomy: none", recipe)
     (run / "recipe.yaml").write_text(recipe, "utf-8")
     message = refused(report.runs[0], run, "--out", tmp_path / "out")

@@ -102,7 +102,8 @@ def embed(run: TrainedRun, images: ImageSet | LargeImages, *, tell: Tell | None 
 def embed_once(run: TrainedRun, images: ImageSet | LargeImages, name: str, *, tell: Tell | None = None) -> Embedded:
     """The same, read from `features/NAME.safetensors` beside the run if made from this checkpoint and these images."""
     path = run.folder / FEATURES / f"{name}.safetensors"
-    wanted = {"checkpoint": run.checkpoint, "images": images.fingerprint}
+    changed = images.changed if isinstance(images, LargeImages) else 0
+    wanted = {"checkpoint": run.checkpoint, "images": images.fingerprint, "changed": str(changed)}
     try:
         with safe_open(path, framework="pt") as file:
             if file.metadata() == wanted:

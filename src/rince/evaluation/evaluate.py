@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -31,6 +32,7 @@ def evaluate(
     outliers: list[str] | None = None,
     probe: Protocol = "fast",
     unfinished: bool = False,
+    split: str | None = None,
     tell: Tell = nobody,
     say: Callable[[str], None] = nobody,
 ) -> Verdict:
@@ -41,13 +43,14 @@ def evaluate(
         outliers: data sources whose test images are of no class of the run.
         probe: which protocol.
         unfinished: also take a run that has not come to its end.
+        split: to test on, in place of the recipe's test split.
         tell: is told how far it is.
         say: is told what a person should know.
     """
     run = open_trained(folder)
     train_images, test_images = (
         load_split(run, run.recipe.data.train_split),
-        load_split(run, run.recipe.data.test_split),
+        load_split(run, split or run.recipe.data.test_split),
     )
     expected = run.steps
     if run.step < expected and not unfinished:
@@ -78,6 +81,8 @@ def evaluate(
         "step": run.step,
         "of_steps": expected,
         "checkpoint": run.checkpoint,
+        "split": split or run.recipe.data.test_split,
+        "levels": hashlib.sha256(json.dumps(levels).encode()).hexdigest(),
         "images": {"train": len(train_images), "test": len(test_images)},
         "rince": rince.__version__,
     }
@@ -125,7 +130,7 @@ def _named(sources: list[str]) -> dict[str, str]:
     """Outlier sets by a short name: the last part of their source."""
     named: dict[str, str] = {}
     for source in sources:
-        name = Path(source.rstrip("/")).name
+        name = Path(source).resolve().name
         if name in named:
             raise ConfigError(f"two outlier sets are called {name!r}: {named[name]} and {source}; rename one")
         named[name] = source

@@ -70,8 +70,8 @@ def class_similarity(embeddings: Tensor, labels: Tensor) -> Tensor:
     means = embeddings.new_zeros(len(counts), embeddings.shape[1]).index_add_(0, index, embeddings) / counts[:, None]
     similarity: Tensor = means @ means.T
     own = embeddings.new_zeros(len(counts)).index_add_(0, index, embeddings.square().sum(dim=1))
-    within = (similarity.diagonal() * counts.square() - own) / (counts * (counts - 1))  # 0 / 0 for a class of one
-    similarity.diagonal().copy_(within)
+    within = (similarity.diagonal() * counts.square() - own) / (counts * (counts - 1)).clamp(min=1)
+    similarity.diagonal().copy_(torch.where(counts > 1, within, torch.nan))
     return similarity.float()
 
 

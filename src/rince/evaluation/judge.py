@@ -121,9 +121,11 @@ def judge(
     if outliers:
         _judge_outliers(train, test, outliers, metrics, figures, next_step)
     next_step("geometry")
-    metrics["geometry/uniformity"] = uniformity(test.features)
+    if len(test.features) > 1:
+        metrics["geometry/uniformity"] = uniformity(test.features)
     for level, level_labels in test.levels.items():
-        metrics[f"geometry/{level}/alignment"] = alignment(test.features, level_labels)
+        if len(level_labels.unique()) < len(level_labels):  # else there is no pair of one label to measure
+            metrics[f"geometry/{level}/alignment"] = alignment(test.features, level_labels)
     next_step("similarity of classes")
     for place, vectors in (("before", test.features), ("after", test.embeddings)):
         if vectors is not None:

@@ -92,7 +92,7 @@ def recall_at_k(queries: Tensor, gallery: Tensor, *, query_labels: Tensor, galle
 
 
 def nearest(queries: Tensor, gallery: Tensor, k: int) -> Tensor:
-    """`(queries, k)`: the nearest items of the gallery by inner product, nearest first; the first of equals."""
+    """`(queries, k)`: the nearest items of the gallery by inner product, nearest first."""
     scores = queries @ gallery.T
     if k == 1:
         return scores.argmax(dim=1, keepdim=True)

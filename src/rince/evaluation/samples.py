@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,8 +58,8 @@ def read_samples(*paths: Path) -> list[Samples]:
     """Reads files of vectors and labels; labels of the same name mean the same in all of them.
 
     A file is `.npz`, `.safetensors` or `.parquet` (one row per sample, vectors in a list column). Vectors are called
-    `features` or `embeddings`, classes `labels`; any other entry of one label per sample is a coarser level, in the
-    order of the file. Labels are integers or, but for safetensors, text.
+    `features` or `embeddings`, classes `labels`; any other entry of one label per sample is a coarser level, in
+    any order: the more groups, the finer. Labels are integers or, but for safetensors, text.
     """
     raw = [_read(path) for path in paths]
     names = list(raw[0][1])
@@ -75,7 +76,24 @@ def read_samples(*paths: Path) -> list[Samples]:
         parts = np.split(codes.astype(np.int64), np.cumsum([len(column) for column in columns])[:-1])
         for codes_of, part in zip(coded, parts, strict=True):
             codes_of[name] = torch.from_numpy(part.copy())
-    return [Samples(vectors, codes_of) for (vectors, _), codes_of in zip(raw, coded, strict=True)]
+    order = _nested({name: torch.cat([codes_of[name] for codes_of in coded]) for name in names}, paths[0])
+    return [
+        Samples(vectors, {name: codes_of[name] for name in order})
+        for (vectors, _), codes_of in zip(raw, coded, strict=True)
+    ]
+
+
+def _nested(levels: dict[str, Tensor], path: Path) -> list[str]:
+    """Names of the levels from fine to coarse; each group of one must lie in one group of the next."""
+    order = ["class", *sorted((n for n in levels if n != "class"), key=lambda n: -len(levels[n].unique()))]
+    for fine, coarse in itertools.pairwise(order):
+        pairs = torch.stack([levels[fine], levels[coarse]], dim=1).unique(dim=0)
+        if len(pairs) > len(levels[fine].unique()):
+            raise DataError(
+                f"{coarse} of {path} is no level above {fine}: samples of one {fine} differ in it; take it out of the "
+                "file, or give it a matrix of its own"
+            )
+    return order
 
 
 def _read(path: Path) -> tuple[Tensor, dict[str, np.ndarray[Any, Any]]]:
@@ -102,12 +120,14 @@ def _read(path: Path) -> tuple[Tensor, dict[str, np.ndarray[Any, Any]]]:
     levels = {"class": np.asarray(arrays[label])}
     for name, array in arrays.items():
         if (
-            name not in (*VECTORS, *NO_LEVELS, label)
+            name not in (*VECTORS, *NO_LEVELS, *LABELS)
             and np.ndim(array) == 1
             and np.asarray(array).dtype.kind in "iuUSO"
         ):
             levels[name] = np.asarray(array)
     for name, level in levels.items():
+        if level.dtype.kind == "O" and any(value is None for value in level.tolist()):
+            raise DataError(f"{name} of {path} has samples without a label; name them all")
         if level.shape != (len(vectors),) or level.dtype.kind not in "iuUSO":
             raise DataError(
                 f"{name} of {path} must hold one integer or text per vector: got {level.dtype} of shape {level.shape} "

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from rince.errors import ConfigError
-from rince.models.heads import mlp_head, side_by_side
+from rince.models.heads import SideBySide, mlp_head, side_by_side
 from rince.models.resnet import Norm, Stem, resnet
 
 
@@ -74,7 +74,11 @@ class Encoder(nn.Module):
             return vectors
         if vectors.dtype in (torch.float16, torch.bfloat16):
             vectors = vectors.float()
-        embeddings = F.normalize(vectors, dim=1)
+        if isinstance(self.head, SideBySide):  # each head's part by itself, as it is trained
+            parts = vectors.split(self.head.widths, dim=1)
+            embeddings = torch.cat([F.normalize(part, dim=1) for part in parts], dim=1) / len(parts) ** 0.5
+        else:
+            embeddings = F.normalize(vectors, dim=1)
         return (embeddings, features) if with_features else embeddings
 
 

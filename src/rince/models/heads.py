@@ -35,13 +35,15 @@ class SideBySide(nn.Module):
 
     Attributes:
         dim: length of the vector.
+        widths: of its parts.
     """
 
     def __init__(self, heads: Sequence[nn.Module]) -> None:
         super().__init__()
         self.heads = nn.ModuleList(heads)
         lasts = [[m for m in head.modules() if isinstance(m, nn.Linear)][-1] for head in heads]
-        self.dim = sum(last.out_features for last in lasts)
+        self.widths = [last.out_features for last in lasts]
+        self.dim = sum(self.widths)
 
     def forward(self, features: Tensor) -> Tensor:
         """`(batch, inputs)` to `(batch, dim)`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -110,16 +111,23 @@ def _open(folder: Path, first: Shown | None, tell: Tell) -> Shown:
                 f"({str(part.get('checkpoint'))[:12]}, not {run.checkpoint[:12]}); run `rince evaluate {folder}` again"
             )
     settings = run.recipe.data
-    if first is not None and first.recipe.data.model_dump() == settings.model_dump():
+    same_split = first is not None and first.results.get("split") == results.get("split")
+    if first is not None and same_split and first.recipe.data.model_dump() == settings.model_dump():
         data = first.data  # thousands of images, already decoded
     else:
-        train_images, test_images = load_split(run, settings.train_split), load_split(run, settings.test_split)
+        train_images, test_images = (
+            load_split(run, split) for split in (settings.train_split, results.get("split", settings.test_split))
+        )
         data = Data(
             train_images, test_images, tuple(map(str, test_images.class_names)), _levels(test_images, settings.taxonomy)
         )
     if first is not None:
         _refuse_other_data(folder, data, first)
     levels = class_levels(data.train, settings.taxonomy)
+    if results.get("levels") not in (None, hashlib.sha256(json.dumps(levels).encode()).hexdigest()):
+        raise DataError(
+            f"the taxonomy of {folder} has changed since it was judged; run `rince evaluate {folder}` again"
+        )
     train, test = (
         load_samples(run, images, levels, name, tell) for name, images in (("train", data.train), ("test", data.test))
     )

@@ -34,6 +34,8 @@ class MomentumContrast(Method):
         self.twin = MomentumTwin(encoder, recipe.twin.momentum, buffers=recipe.twin.buffers).to(runtime.device)
         bank = MemoryBank(recipe.bank.size, encoder.dim, start=recipe.bank.start, seed=recipe.seed)
         self.bank = bank.to(runtime.device)
+        # A recipe may have more terms than the taxonomy has ranks; the last rank there is meets the negatives.
+        self.rank_count = min(self.loss.rank_count, parts.rank_count)
         if recipe.model.compile:
             self.twin.module.compile()
 
@@ -65,7 +67,7 @@ class MomentumContrast(Method):
             keys.append(now.keys[0])
             if logged and summary is None:
                 some = now.queries[:WATCHED].detach() @ now.candidates.T
-                summary = similarity_summary(some, now.ranks[:WATCHED], self.loss.rank_count)
+                summary = similarity_summary(some, now.ranks[:WATCHED], self.rank_count)
         self.bank.push(runtime.gather(torch.cat(keys).float(), step.sizes), runtime.gather(step.labels, step.sizes))
         self.twin.update(self.raw)
         return Outcome(_values(outputs, runtime), summary)

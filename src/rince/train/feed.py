@@ -103,14 +103,14 @@ class Feed:
 
     def _from_workers(self, steps: range) -> Iterator[tuple[int, tuple[Tensor, ...], list[Tensor]]]:
         assert isinstance(self.images, LargeImages)
-        asked = [(step, *self.parts(step)) for step in steps]
         loader = DataLoader(
             _Crops(self.images, self.views, self.seed, self.numbers),
-            batch_sampler=[[(epoch, int(i)) for i in parts[self.process]] for _, epoch, parts in asked],
+            batch_sampler=_Batches(self, steps),
             num_workers=self.workers,
             prefetch_factor=2 if self.workers else None,
         )
-        for (step, epoch, parts), crops in zip(asked, _plain_errors(loader), strict=True):
+        for step, crops in zip(steps, _plain_errors(loader), strict=True):
+            epoch, parts = self.parts(step)
             ids, made = parts[self.process], []
             for place, view in enumerate(self.numbers):
                 pixels = crops[:, place].to(self.device)
@@ -120,6 +120,21 @@ class Feed:
                 ).to(self.device)
                 made.append(self.views.apply(pixels, drawn._replace(boxes=whole)))
             yield step, parts, made
+
+
+class _Batches:
+    """(epoch, sample id) of every sample of a step, step by step: a whole run at once would not fit into memory."""
+
+    def __init__(self, feed: Feed, steps: range) -> None:
+        self.feed, self.steps = feed, steps
+
+    def __iter__(self) -> Iterator[list[tuple[int, int]]]:
+        for step in self.steps:
+            epoch, parts = self.feed.parts(step)
+            yield [(epoch, sample) for sample in parts[self.feed.process].tolist()]
+
+    def __len__(self) -> int:
+        return len(self.steps)
 
 
 def _plain_errors(loader: Iterable[Tensor]) -> Iterator[Tensor]:

@@ -22,7 +22,7 @@ from rince.train.checkpoint import load_checkpoint, save_checkpoint
 from rince.train.feed import Feed, Step
 from rince.train.method import Method, build_method
 from rince.train.progress import Progress
-from rince.train.record import CHECKPOINT, METRICS, Metrics, check_data, create_run
+from rince.train.record import CHECKPOINT, METRICS, Metrics, check_data, create_run, locked
 from rince.train.runtime import Runtime, check_logger, is_first_process, make_logger
 from rince.train.schedules import learning_rates
 from rince.train.setup import Parts, build_parts, build_seeded_encoder, total_steps
@@ -53,9 +53,15 @@ def train(recipe: Recipe, folder: Path, runtime: Runtime, *, resume: bool) -> bo
     if is_first_process() and not resume:
         create_run(folder, recipe)  # only now that nothing more can be wrong with the recipe and its data
     runtime.launch()
-    if runtime.is_main:
-        check_data(folder, {"source": recipe.data.source, "train": parts.images.fingerprint})
-    runtime.barrier()
+    with locked(folder, enabled=runtime.is_main):
+        if runtime.is_main:
+            data = {"source": recipe.data.source, "train": parts.images.fingerprint, "ranks": parts.fingerprint}
+            check_data(folder, data)
+        runtime.barrier()
+        return _train(recipe, parts, folder, runtime, resume=resume)
+
+
+def _train(recipe: Recipe, parts: Parts, folder: Path, runtime: Runtime, *, resume: bool) -> bool:
     state, method = _start(recipe, parts, runtime)
     position = _restore(state, folder / CHECKPOINT, runtime) if resume and (folder / CHECKPOINT).exists() else 0
     rates = learning_rates(recipe, parts.order.steps_per_epoch)
@@ -75,7 +81,7 @@ def train(recipe: Recipe, folder: Path, runtime: Runtime, *, resume: bool) -> bo
     metrics = Metrics(folder / METRICS, position, enabled=runtime.is_main)
     logger = make_logger(recipe.log.logger, folder) if runtime.is_main else None
     progress = Progress(recipe, logger, parts.order.steps_per_epoch, stop, enabled=runtime.is_main)
-    watch, saved_at = Watch(recipe), time.monotonic()
+    watch, saved_at = Watch(method.rank_count, parts.order.steps_per_epoch), time.monotonic()
     with _interruptions() as interrupted, metrics, progress:
         for step in feed.steps(state.step, stop):
             for group in state.optimizer.param_groups:

@@ -38,6 +38,8 @@ class Method(ABC):
 
     views: ClassVar[tuple[int, ...]] = (QUERY_VIEW, KEY_VIEW)
     """The views of a sample it needs."""
+    rank_count: int = 0
+    """Ranks whose positives are counted in the log."""
 
     def __init__(self, recipe: Recipe, parts: Parts, encoder: Encoder, runtime: Runtime) -> None:
         self.recipe, self.parts, self.raw, self.runtime = recipe, parts, encoder, runtime

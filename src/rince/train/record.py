@@ -13,6 +13,8 @@ import json
 import os
 import platform
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, Self
 
@@ -21,6 +23,11 @@ import torch
 import rince
 from rince.config import Recipe, load_recipe
 from rince.errors import ConfigError, DataError
+
+try:
+    import fcntl
+except ImportError:  # not on Windows
+    fcntl = None  # type: ignore[assignment]
 
 RECIPE, ENVIRONMENT, METRICS, CHECKPOINT = "recipe.yaml", "environment.json", "metrics.jsonl", "last.ckpt"
 
@@ -63,13 +70,34 @@ def check_data(folder: Path, data: dict[str, str]) -> None:
     path = folder / ENVIRONMENT
     if not path.is_file():
         return write_environment(folder, data)
-    before = json.loads(path.read_text())["data"]
-    if before != data:
-        raise DataError(
-            f"the data is not what {folder} was started on: fingerprint {data['train'][:12]} instead of "
-            f"{before['train'][:12]}; restore the data, or start a new run"
-        )
+    try:
+        before = dict(json.loads(path.read_text())["data"])
+    except (ValueError, KeyError, TypeError):
+        raise DataError(f"{path} is damaged, so nobody can tell whether the data is still the same") from None
+    for what, is_now in data.items():
+        if before.get(what) != is_now:
+            raise DataError(
+                f"the {'data' if what != 'ranks' else 'taxonomy or rank source'} is not what {folder} was started on: "
+                f"{is_now[:12]} instead of {str(before.get(what))[:12]}; restore it, or start a new run"
+            )
     return None
+
+
+@contextmanager
+def locked(folder: Path, *, enabled: bool) -> Iterator[None]:
+    """Refuses a folder that another process trains in. The lock goes with the process, however that ends.
+
+    Args:
+        folder: of the run.
+        enabled: false for all processes but the first.
+    """
+    with (folder / RECIPE).open() as file:
+        if enabled and fcntl is not None:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise ConfigError(f"another process is training in {folder}; wait for it, or stop it first") from None
+        yield
 
 
 class Metrics:

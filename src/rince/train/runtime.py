@@ -52,9 +52,13 @@ class Runtime:
         strategy = DDPStrategy(broadcast_buffers=False) if several else "auto"
         self.batch_norm = batch_norm
         nodes = int(os.environ.get("GROUP_WORLD_SIZE", os.environ.get("SLURM_NNODES", "1")))
-        self.fabric = Fabric(
-            accelerator=accelerator, devices=devices, num_nodes=nodes, precision=precision, strategy=strategy
-        )
+        try:
+            self.fabric = Fabric(
+                accelerator=accelerator, devices=devices, num_nodes=nodes, precision=precision, strategy=strategy
+            )
+        except (RuntimeError, ValueError) as error:  # no such device, or not so many
+            reason = str(error).strip().splitlines()[0]
+            raise ConfigError(f"cannot run on {devices} device(s) of {accelerator!r}: {reason}") from None
         if batch_norm == "sync" and several and self.fabric.device.type == "cpu":
             raise ConfigError(
                 "train.batch_norm=sync needs GPUs; on CPUs use per-process, shuffled, or model.norm=group"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -57,6 +58,16 @@ class Parts:
         return torch.arange(len(self.images)) if by_sample else self.images.labels
 
     @property
+    def fingerprint(self) -> str:
+        """sha256 over what ranks are made from: a run must not go on with other ranks than it began with."""
+        digest = hashlib.sha256(repr(self.paths).encode())
+        if isinstance(self.rank_source, TableRanks):
+            digest.update(self.rank_source.table.cpu().numpy().tobytes())
+        if isinstance(self.rank_source, SampleRanks):
+            digest.update(self.rank_source.vectors.cpu().numpy().tobytes())
+        return digest.hexdigest()
+
+    @property
     def channels(self) -> int:
         """Of the images."""
         return int(self.images.images.shape[1]) if isinstance(self.images, ImageSet) else 3
@@ -78,6 +89,12 @@ def build_parts(recipe: Recipe, *, check_terms: bool = True) -> Parts:
         superclass_column=data.superclass_column,
         limit=data.limit,
     )
+    channels = int(images.images.shape[1]) if isinstance(images, ImageSet) else 3
+    if channels != len(recipe.views.mean):
+        raise ConfigError(
+            f"images of {data.source!r} have {channels} channel(s), but views.mean has {len(recipe.views.mean)} "
+            "number(s); give views.mean and views.std one number per channel"
+        )
     paths = class_paths(images, data.taxonomy)
     groups = [group_numbers(names) for names in class_levels(images, data.taxonomy).values()]
     source = rank_source(recipe, images.class_names, paths, len(images))

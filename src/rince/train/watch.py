@@ -7,8 +7,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rince.config import Recipe
-
 WATCHED = 64  # queries of a batch: enough to see how similarities go, where all would cost as much as the loss
 COLLAPSED = 0.95
 
@@ -41,12 +39,16 @@ def similarity_summary(similarities: Tensor, ranks: Tensor, terms: int) -> dict[
 
 
 class Watch:
-    """Says once what looks wrong."""
+    """Says once what looks wrong.
 
-    def __init__(self, recipe: Recipe) -> None:
-        self._seen_positive = torch.zeros(
-            len(recipe.terms) if recipe.method.kind == "contrast" else 0, dtype=torch.bool
-        )
+    Args:
+        rank_count: ranks that should have positives; 0 for methods without ranks.
+        steps_per_epoch: a rank counts as empty when a whole epoch has shown none of it.
+    """
+
+    def __init__(self, rank_count: int, steps_per_epoch: int) -> None:
+        self._seen_positive = torch.zeros(rank_count, dtype=torch.bool)
+        self._left = steps_per_epoch
         self._said: set[str] = set()
 
     def look(self, line: dict[str, Any]) -> list[str]:
@@ -54,7 +56,8 @@ class Watch:
         warnings = []
         for i in range(len(self._seen_positive)):
             self._seen_positive[i] |= line[f"queries/{i + 1}"] > 0
-        if line["epoch"] >= 1 and not self._seen_positive.all() and "empty" not in self._said:
+        self._left -= 1
+        if self._left <= 0 and not self._seen_positive.all() and "empty" not in self._said:
             self._said.add("empty")
             empty = [str(i + 1) for i, seen in enumerate(self._seen_positive) if not seen]
             warnings.append(
