@@ -241,7 +241,9 @@ def _stop_signals() -> Iterator[None]:
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
 
-    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGHUP)}
+    # What is ignored stays so: `nohup` does that to outlive its terminal.
+    chosen = [n for n in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) != signal.SIG_IGN]
+    before = {number: signal.signal(number, stop) for number in chosen}
     try:
         yield
     finally:

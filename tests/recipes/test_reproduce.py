@@ -15,7 +15,8 @@ from rince.report import tables
 from train.tiny import TINY, rince, write_recipe
 
 LOADED = """
-import sys, yaml
+import signal, sys, yaml
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts its background jobs with SIGINT ignored
 from rince import reproduce
 from rince.report import tables
 tables.paper_tables = reproduce.paper_tables = lambda: yaml.safe_load(open({table!r}))
