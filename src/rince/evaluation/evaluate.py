@@ -48,16 +48,13 @@ def evaluate(
         say: is told what a person should know.
     """
     run = open_trained(folder)
-    train_images, test_images = (
-        load_split(run, run.recipe.data.train_split),
-        load_split(run, split or run.recipe.data.test_split),
-    )
-    expected = run.steps
-    if run.step < expected and not unfinished:
+    if run.step < run.steps and not unfinished:
         raise DataError(
-            f"{folder} stopped at step {run.step} of {expected}; finish it with `rince train --resume {folder}`, or "
+            f"{folder} stopped at step {run.step} of {run.steps}; finish it with `rince train --resume {folder}`, or "
             "judge it as it is with --unfinished"
         )
+    train_images = load_split(run, run.recipe.data.train_split)
+    test_images = load_split(run, split or run.recipe.data.test_split)
     if train_images.class_names != test_images.class_names:
         raise DataError(f"the splits of {run.recipe.data.source!r} do not have the same classes; name them alike")
     levels = class_levels(train_images, run.recipe.data.taxonomy)
@@ -79,10 +76,10 @@ def evaluate(
         "seed": run.recipe.seed,
         "paper": run.recipe.paper.model_dump() if run.recipe.paper else None,
         "step": run.step,
-        "of_steps": expected,
+        "of_steps": run.steps,
         "checkpoint": run.checkpoint,
         "split": split or run.recipe.data.test_split,
-        "levels": hashlib.sha256(json.dumps(levels).encode()).hexdigest(),
+        "levels": levels_fingerprint(levels),
         "images": {"train": len(train_images), "test": len(test_images)},
         "rince": rince.__version__,
     }
@@ -115,6 +112,11 @@ def load_split(run: TrainedRun, split: str) -> ImageSet | LargeImages:
         superclass_column=data.superclass_column,
         limit=data.limit if split == data.train_split else None,
     )
+
+
+def levels_fingerprint(levels: dict[str, list[str]]) -> str:
+    """sha256 of what `class_levels` gives: results are of this grouping of the classes."""
+    return hashlib.sha256(json.dumps(levels).encode()).hexdigest()
 
 
 def load_samples(

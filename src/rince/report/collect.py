@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,12 +13,11 @@ from rince.data.folders import LargeImages
 from rince.data.images import ImageSet
 from rince.errors import ConfigError, DataError
 from rince.evaluation.embed import open_trained
-from rince.evaluation.evaluate import load_samples, load_split, read_results
+from rince.evaluation.evaluate import levels_fingerprint, load_samples, load_split, read_results
+from rince.evaluation.judge import Tell
 from rince.evaluation.samples import Samples
 from rince.train.record import METRICS
 
-Tell = Callable[[str, int, int], None]
-"""Is called with (what is going on, done, of how many)."""
 Images = ImageSet | LargeImages
 
 # Settings that change how a run is kept, not what comes out of it.
@@ -79,10 +76,6 @@ class Data:
     levels: tuple[Level, ...]
 
 
-def silent(what: str, done: int, of: int) -> None:
-    """Tells nothing."""
-
-
 def collect(folders: list[Path], tell: Tell) -> list[Shown]:
     """Opens runs, in the order given, and refuses those that cannot be compared."""
     seen: dict[Path, Path] = {}
@@ -124,7 +117,7 @@ def _open(folder: Path, first: Shown | None, tell: Tell) -> Shown:
     if first is not None:
         _refuse_other_data(folder, data, first)
     levels = class_levels(data.train, settings.taxonomy)
-    if results.get("levels") not in (None, hashlib.sha256(json.dumps(levels).encode()).hexdigest()):
+    if results.get("levels") not in (None, levels_fingerprint(levels)):
         raise DataError(
             f"the taxonomy of {folder} has changed since it was judged; run `rince evaluate {folder}` again"
         )

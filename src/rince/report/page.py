@@ -15,9 +15,10 @@ from typing import Any, NamedTuple
 
 import rince
 from rince.errors import ConfigError
+from rince.evaluation.judge import Tell, nobody
 from rince.report import figures
 from rince.report.atlas import NEIGHBOURS, RunMap, balanced_sample, map_data, map_run, sample_size
-from rince.report.collect import Shown, Tell, collect, silent
+from rince.report.collect import Shown, collect
 from rince.report.drawing import RUNS, Drawn, clean, group_marks, slug
 from rince.report.numbers import comparison, facts, full_table, headline, protocols
 from rince.report.tables import Table, compare, csv_text, latex, markdown
@@ -34,7 +35,7 @@ class Report(NamedTuple):
     """The headline numbers."""
 
 
-def write_report(runs: list[Path], out: Path, *, tell: Tell = silent) -> Report:
+def write_report(runs: list[Path], out: Path, *, tell: Tell = nobody) -> Report:
     """Writes `index.html`, `figures/` and the tables.
 
     Each file is written whole or not at all, the page last. Files of the same names are replaced, others left alone.
