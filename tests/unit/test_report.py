@@ -326,6 +326,7 @@ def test_a_run_that_was_not_evaluated_is_refused(report, tmp_path):
     shutil.copytree(report.runs[2], tmp_path / "run")
     (tmp_path / "run" / "results.json").unlink()
     assert "was not evaluated" in refused(tmp_path / "run", "--out", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
 
 
 def test_the_same_run_twice_is_refused(report, tmp_path):

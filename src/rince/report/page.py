@@ -45,8 +45,8 @@ def write_report(runs: list[Path], out: Path, *, tell: Tell = nobody) -> Report:
         out: folder to write to; made if need be.
         tell: is told how far it is.
     """
-    _make_folder(out)
     shown = collect(runs, tell)
+    _make_folder(out)
     names = [f"{number}-{slug(run.label)}" for number, run in enumerate(shown, 1)]
     mapped = _first_of_each_row(shown)
     rows = balanced_sample(shown[0].test.labels, sample_size(len(mapped)))
@@ -87,7 +87,7 @@ def write_report(runs: list[Path], out: Path, *, tell: Tell = nobody) -> Report:
 
 
 def _make_folder(out: Path) -> None:
-    """Before any work is done, that a mistyped folder is told at once."""
+    """Before anything is drawn, so that a folder that cannot be written is told soon."""
     try:
         (out / "figures").mkdir(parents=True, exist_ok=True)
     except OSError as error:
