@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import rince
-from rince.errors import ConfigError
+from rince.errors import ConfigError, RinceError
 from rince.evaluation.judge import Tell, nobody
 from rince.report import figures
 from rince.report.atlas import NEIGHBOURS, RunMap, balanced_sample, map_data, map_run, sample_size
@@ -45,8 +45,15 @@ def write_report(runs: list[Path], out: Path, *, tell: Tell = nobody) -> Report:
         out: folder to write to; made if need be.
         tell: is told how far it is.
     """
-    shown = collect(runs, tell)
+    is_new = not out.exists()
     _make_folder(out)
+    try:
+        shown = collect(runs, tell)
+    except RinceError:
+        if is_new:  # nothing was written yet: leave nothing behind
+            (out / "figures").rmdir()
+            out.rmdir()
+        raise
     names = [f"{number}-{slug(run.label)}" for number, run in enumerate(shown, 1)]
     mapped = _first_of_each_row(shown)
     rows = balanced_sample(shown[0].test.labels, sample_size(len(mapped)))
@@ -87,7 +94,7 @@ def write_report(runs: list[Path], out: Path, *, tell: Tell = nobody) -> Report:
 
 
 def _make_folder(out: Path) -> None:
-    """Before anything is drawn, so that a folder that cannot be written is told soon."""
+    """Before any work is done, that a mistyped folder is told at once."""
     try:
         (out / "figures").mkdir(parents=True, exist_ok=True)
     except OSError as error:
