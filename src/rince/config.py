@@ -104,6 +104,15 @@ class TreeRanks(_Section):
         description="tree: every level of the taxonomy a rank; classes: same class only; parents: same parent class as "
         "rank 1; instances: no labels",
     )
+    flipped: Fraction = Field(
+        0.0, description="share of the pairs of classes whose relation is turned round, to study noise; of kind tree"
+    )
+
+    @model_validator(mode="after")
+    def _only_a_tree_is_flipped(self) -> TreeRanks:
+        if self.flipped and self.kind != "tree":
+            raise ValueError(f"flipped is about the ranks of kind tree, got kind {self.kind}")
+        return self
 
 
 Falling = Annotated[list[float], Field(min_length=1), AfterValidator(_falling)]

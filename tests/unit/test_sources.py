@@ -10,7 +10,7 @@ from sklearn.neighbors import NearestNeighbors
 from rince import ConfigError, DataError, SampleRanks, ShapeError, TableRanks
 from rince.config import validate
 from rince.hierarchy import text
-from rince.hierarchy.sources import cluster_paths, rank_source, read_columns, read_similarity, read_vectors
+from rince.hierarchy.sources import cluster_paths, flip_pairs, rank_source, read_columns, read_similarity, read_vectors
 
 NAMES = ("cat", "dog", "oak")
 
@@ -223,3 +223,28 @@ def _text(folder, content):
 def test_bad_settings_are_named(ranks, match):
     with pytest.raises(ConfigError, match=match):
         recipe(**ranks)
+
+
+def test_a_share_of_the_pairs_is_flipped():
+    clean = TableRanks.from_tree([f"{c // 8}/{c // 4}/{c}" for c in range(24)])
+    before = clean.table.tolist()
+    changed = {}
+    for share in (0.0, 0.1, 0.3, 1.0):
+        after = flip_pairs(clean, share, seed=5).table.tolist()
+        pairs = [(i, j) for i in range(24) for j in range(i + 1, 24)]
+        changed[share] = {(i, j) for i, j in pairs if after[i][j] != before[i][j]}
+        assert len(changed[share]) == round(share * len(pairs))
+        for i, j in changed[share]:
+            assert after[i][j] == (0 if before[i][j] else 3)
+        assert all(after[i][j] == after[j][i] for i, j in pairs)
+        assert all(after[i][i] == 1 for i in range(24))
+    assert changed[0.1] < changed[0.3]
+    assert flip_pairs(clean, 0.1, seed=6).table.tolist() != flip_pairs(clean, 0.1, seed=5).table.tolist()
+
+
+def test_flipped_pairs_are_a_setting_of_the_tree():
+    paths = [("animal", "cat"), ("animal", "dog"), ("plant", "oak")]
+    source = rank_source(recipe(kind="tree", flipped=1.0), NAMES, paths, 3)
+    assert source.table.tolist() == [[1, 0, 2], [0, 1, 2], [2, 2, 1]]
+    with pytest.raises(ConfigError, match="flipped is about the ranks of kind tree, got kind classes"):
+        recipe(kind="classes", flipped=0.5)

@@ -133,6 +133,7 @@ def test_the_papers_tables_are_complete():
         "imagenet100": (3, 3),
         "threshold": (5, 2),
         "video": (10, 4),
+        "noise": (10, 6),
     }
     for table in paper_tables().values():
         assert all(len(row) == len(table["columns"]) for row in table["rows"].values())
@@ -149,7 +150,7 @@ def test_the_papers_numbers_are_found_by_our_names():
 
 def test_every_row_that_can_be_run_names_a_recipe_that_says_the_same():
     runs = {(name, row): run for name, table in paper_tables().items() for row, run in table["runs"].items()}
-    assert len(runs) == 37
+    assert len(runs) == 47
     for (name, row), (recipe, *changes) in runs.items():
         loaded = load_recipe(recipe, changes)
         assert loaded.paper is not None
@@ -157,6 +158,10 @@ def test_every_row_that_can_be_run_names_a_recipe_that_says_the_same():
             assert (loaded.paper.table, loaded.paper.row, changes) == ("cifar100", row, [])
         if name == "temperature":
             assert loaded.loss.terms[1].temperature == float(row.rpartition(" ")[2])
+        if "flipped" in row:
+            assert loaded.ranks.flipped == int(row.split()[0]) / 100
+        if row.startswith("text"):
+            assert loaded.ranks.thresholds == [float(row.rpartition(" ")[2])]
         if "heads" in name:
             assert loaded.method.superclass_weight == float(row.rpartition(" ")[2])
 

@@ -14,9 +14,10 @@ import torch
 from torch import Tensor
 
 from rince.config import ClusterRanks, EmbeddingRanks, PositionRanks, Recipe, SimilarityRanks, TextRanks, TreeRanks
+from rince.data.draws import uniform
 from rince.errors import ConfigError, DataError
 from rince.hierarchy.text import name_similarity
-from rince.ranks import InstanceRanks, SampleRanks, TableRanks
+from rince.ranks import NEGATIVE, InstanceRanks, SampleRanks, TableRanks
 
 Source = TableRanks | SampleRanks | InstanceRanks
 
@@ -42,20 +43,39 @@ def rank_source(recipe: Recipe, class_names: Sequence[str], paths: list[tuple[st
         return TableRanks.from_tree(cluster_paths(vectors, ranks.counts, ranks.method, recipe.seed))
     if isinstance(ranks, PositionRanks):
         return SampleRanks(read_columns(Path(ranks.file), ranks.columns, samples), ranks.thresholds, metric="euclidean")
-    return _from_taxonomy(ranks, paths)
+    return _from_taxonomy(ranks, paths, recipe.seed)
 
 
-def _from_taxonomy(ranks: TreeRanks, paths: list[tuple[str, ...]]) -> Source:
+def _from_taxonomy(ranks: TreeRanks, paths: list[tuple[str, ...]], seed: int) -> Source:
     if ranks.kind == "instances":
         return InstanceRanks()
     if ranks.kind == "classes":
         return TableRanks(torch.eye(len(paths), dtype=torch.int8))
     if ranks.kind == "tree":
-        return TableRanks.from_tree(paths)
+        return flip_pairs(TableRanks.from_tree(paths), ranks.flipped, seed)
     if any(len(path) < 2 for path in paths):
         raise ConfigError("ranks.kind=parents needs classes with a parent; set data.taxonomy")
     tree = TableRanks.from_tree(paths).table
     return TableRanks(((tree == 1) | (tree == 2)).to(torch.int8))
+
+
+def flip_pairs(ranks: TableRanks, share: float, seed: int) -> TableRanks:
+    """Ranks with noise: a share of all pairs of classes is turned round, related to unrelated and the reverse.
+
+    Args:
+        ranks: symmetric, without noise.
+        share: of the pairs of two classes. Those that were related become negatives; those that were not get the last
+            rank, so that half of all pairs flipped leaves nothing of the ranks but the class itself.
+        seed: which pairs; the pairs of a smaller share are among those of a larger one.
+    """
+    classes, table = ranks.classes, ranks.table.clone()
+    rows, columns = torch.triu_indices(classes, classes, offset=1)
+    draws = uniform(seed, 0, 0, torch.arange(len(rows)), 1)[:, 0]
+    chosen = draws.argsort(stable=True)[: round(share * len(rows))]
+    rows, columns = rows[chosen], columns[chosen]
+    turned = torch.where(table[rows, columns] > NEGATIVE, NEGATIVE, ranks.ranks).to(torch.int8)
+    table[rows, columns] = table[columns, rows] = turned
+    return TableRanks(table)
 
 
 def _from_embedding(ranks: EmbeddingRanks, class_names: Sequence[str], samples: int) -> Source:
