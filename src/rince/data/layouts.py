@@ -1,0 +1,330 @@
+"""Which videos a source has: class folders, a manifest, or the lists that come with well-known data."""
+
+from __future__ import annotations
+
+import csv
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from rince.data.folders import SPLITS as IMAGE_SPLITS
+from rince.errors import ConfigError, DataError
+
+SUFFIXES = {".avi", ".flv", ".m4v", ".mkv", ".mov", ".mp4", ".mpeg", ".mpg", ".ogv", ".ts", ".webm", ".wmv"}
+SPLITS = IMAGE_SPLITS | {"validate": "val"}
+UNLABELLED = "unlabelled"
+RANGE_COLUMNS = ("frame_ranges", "action_ranges", "ranges")
+UCF_SPLITS, HMDB_SPLITS = "ucfTrainTestlist", "testTrainMulti_7030_splits"
+KTH_NAME = re.compile(r"person(\d\d)_([a-z]+)_d\d(_uncomp)?")
+# The official division of the 25 people, from the list of sequences that comes with the data.
+KTH_PEOPLE = {"train": range(11, 19), "val": (1, 4, 19, 20, 21, 23, 24, 25), "test": (2, 3, 5, 6, 7, 8, 9, 10, 22)}
+HMDB_FLAGS = {"0": "unused", "1": "train", "2": "test"}
+
+Ranges = tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One video before labels have numbers: its file, its class, its split, the frames in which clips may lie."""
+
+    path: Path
+    label: str
+    split: str
+    ranges: Ranges | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class VideoList:
+    """Videos of one split.
+
+    Attributes:
+        paths: of the files.
+        labels: `(number,)` int64.
+        class_names: names in label order, the same in every split.
+        ranges: per video the frames in which clips may lie, as (first, stop) with frames counted from 0 and `stop` not
+            among them, or None for all of them; None if no video has such ranges.
+        absent: names that a list has but the disk has not.
+        source: where they come from, for messages.
+        split: the split asked for.
+    """
+
+    paths: tuple[Path, ...]
+    labels: Tensor
+    class_names: tuple[str, ...]
+    ranges: tuple[Ranges | None, ...] | None = None
+    absent: tuple[str, ...] = ()
+    source: str = "videos"
+    split: str = "train"
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def subset(self, rows: Iterable[int]) -> VideoList:
+        """Some of the videos; labels keep their meaning."""
+        chosen = list(rows)
+        return replace(
+            self,
+            paths=tuple(self.paths[row] for row in chosen),
+            labels=self.labels[torch.tensor(chosen, dtype=torch.int64)],
+            ranges=None if self.ranges is None else tuple(self.ranges[row] for row in chosen),
+        )
+
+
+def list_videos(
+    source: str | Path, split: str, *, layout: str = "auto", split_number: int = 1, splits: str | Path | None = None
+) -> VideoList:
+    """The videos of a split, none of them opened.
+
+    Args:
+        source: a folder, or the CSV file of a manifest.
+        split: "train", "val", "test", or several joined by "+".
+        layout: how the source is laid out; "auto" looks what is there.
+            `folders`: class folders, split folders on top if there are any (else all is "train"); videos that lie in no
+            class folder are all "unlabelled". `manifest`: a CSV file with the columns path, label, split, and
+            frame_ranges or action_ranges if clips may not lie everywhere: "1-75 152-225", counted from 1, both ends
+            among them. `kinetics400`: split folders, or the CSV lists as distributed. `ucf101`, `hmdb51`: class folders
+            and the official split files. `kth`: the original file names, split by person as the authors do.
+        split_number: which of the three official splits of UCF101 and HMDB51.
+        splits: folder of the official split files, if it is not in or beside the source.
+
+    Example:
+        >>> list_videos("no/such/folder", "train")
+        Traceback (most recent call last):
+        rince.errors.DataError: there is no file and no folder 'no/such/folder'; give the path of the videos
+    """
+    root = Path(source)
+    if not root.exists():
+        raise DataError(f"there is no file and no folder {str(source)!r}; give the path of the videos")
+    if layout not in LAYOUTS and layout != "auto":
+        raise ConfigError(f"there is no layout {layout!r}; there are auto, {', '.join(LAYOUTS)}")
+    if split_number not in (1, 2, 3):
+        raise ConfigError(f"split_number is 1, 2 or 3, got {split_number}")
+    folder = None if splits is None else Path(splits)
+    layout = _guess(root, folder) if layout == "auto" else layout
+    if root.is_file() and layout != "manifest":
+        raise DataError(f"{str(source)!r} is a file, but layout {layout!r} is a folder")
+    rows = list(LAYOUTS[layout](root, folder, split_number))
+    return _chosen(rows, str(source), split)
+
+
+def _chosen(rows: list[Row], source: str, split: str) -> VideoList:
+    """Rows of some splits; classes are those of all of them, so labels agree."""
+    known = {row.split for row in rows} - {"unused"}
+    wanted = [SPLITS.get(name, name) for name in split.split("+")]
+    for name in wanted:
+        if name not in known:
+            there = ", ".join(map(repr, sorted(known))) or "none: no file ends in " + " ".join(sorted(SUFFIXES))
+            raise DataError(f"{source!r} has no split {name!r}; there are {there}")
+    names = {row.label for row in rows}
+    numeric = all(re.fullmatch(r"\d+", name) for name in names)
+    class_names = tuple(sorted(names, key=int) if numeric else sorted(names))
+    number = {name: label for label, name in enumerate(class_names)}
+    listed = [row for row in rows if row.split in wanted]
+    chosen = [row for row in listed if row.path.is_file()]
+    absent = tuple(row.path.name for row in listed if not row.path.is_file())
+    if not chosen:
+        raise DataError(
+            f"none of the {len(listed)} videos that split {split!r} of {source!r} lists is there; the first would be "
+            f"{str(listed[0].path)!r}"
+        )
+    ranges = tuple(row.ranges for row in chosen)
+    return VideoList(
+        paths=tuple(row.path for row in chosen),
+        labels=torch.tensor([number[row.label] for row in chosen]),
+        class_names=class_names,
+        ranges=ranges if any(each is not None for each in ranges) else None,
+        absent=absent,
+        source=source,
+        split=split,
+    )
+
+
+def _guess(root: Path, splits: Path | None) -> str:
+    if root.is_file() or (root / "manifest.csv").is_file():
+        return "manifest"
+    if _ucf_splits(root, splits):
+        return "ucf101"
+    if _hmdb_splits(root, splits):
+        return "hmdb51"
+    if _kinetics_lists(root):
+        return "kinetics400"
+    first = next(_files(root), None)
+    return "kth" if first and KTH_NAME.fullmatch(first.stem) else "folders"
+
+
+def _folders(root: Path, _splits: Path | None, _number: int) -> Iterator[Row]:
+    tops: dict[str, Path] = {}
+    for folder in sorted(entry for entry in root.iterdir() if entry.is_dir()):
+        known = SPLITS.get(folder.name.lower())
+        if known in tops:
+            raise DataError(f"{str(root)!r} has two folders for split {known!r}: {tops[known].name}, {folder.name}")
+        if known:
+            tops[known] = folder
+    labels: dict[bool, Path] = {}
+    for split, top in (tops or {"train": root}).items():
+        for path in _files(top):
+            label = path.parent.relative_to(top).as_posix()
+            labels[label == "."] = path
+            yield Row(path, UNLABELLED if label == "." else label, split)
+    if len(labels) == 2:
+        raise DataError(f"{str(root)!r} has videos in class folders ({labels[False]}) and in none ({labels[True]})")
+
+
+def _manifest(root: Path, _splits: Path | None, _number: int) -> Iterator[Row]:
+    file = root if root.is_file() else root / "manifest.csv"
+    if not file.is_file():
+        raise DataError(f"{str(root)!r} has no manifest.csv, which layout 'manifest' reads")
+    for line, fields in _read_csv(file, ("path", "label", "split")):
+        ranges = next((fields[name] for name in RANGE_COLUMNS if fields.get(name)), None)
+        split = fields["split"].strip()
+        if not all(fields[name] for name in ("path", "label", "split")):
+            raise DataError(f"line {line} of {str(file)!r} lacks a path, a label or a split")
+        yield Row(
+            file.parent / fields["path"],
+            fields["label"],
+            SPLITS.get(split.lower(), split),
+            None if ranges is None else _ranges(ranges, f"line {line} of {str(file)!r}"),
+        )
+
+
+def _kinetics(root: Path, splits: Path | None, number: int) -> Iterator[Row]:
+    lists = _kinetics_lists(root)
+    if not lists:
+        yield from _folders(root, splits, number)
+        return
+    found = {path.stem: path for path in _files(root)}
+    for split, file in lists.items():
+        for line, fields in _read_csv(file, ("youtube_id", "time_start", "time_end")):
+            try:
+                times = "_".join(f"{round(float(fields[name])):06d}" for name in ("time_start", "time_end"))
+            except ValueError as error:
+                raise DataError(f"line {line} of {str(file)!r} has times that are no numbers") from error
+            name = fields["youtube_id"]
+            path = found.get(f"{name}_{times}") or found.get(name) or root / split / f"{name}_{times}.mp4"
+            yield Row(path, fields.get("label") or UNLABELLED, split)  # the test list has no labels
+
+
+def _ucf(root: Path, splits: Path | None, number: int) -> Iterator[Row]:
+    folder = _ucf_splits(root, splits)
+    if folder is None:
+        raise DataError(f"no folder {UCF_SPLITS!r} in or beside {str(root)!r} has classInd.txt; name it with `splits`")
+    names = [line.split(maxsplit=1)[1] for line in _lines(folder / "classInd.txt")]
+    yield from (Row(root / name, name, "unused") for name in names)  # so that labels are those of all classes
+    for split in ("train", "test"):
+        for line in _lines(folder / f"{split}list0{number}.txt"):
+            name = line.split()[0]
+            yield Row(root / name, name.split("/")[0], split)
+
+
+def _hmdb(root: Path, splits: Path | None, number: int) -> Iterator[Row]:
+    folder = _hmdb_splits(root, splits)
+    if folder is None:
+        raise DataError(
+            f"no folder {HMDB_SPLITS!r} in or beside {str(root)!r} has files <class>_test_split1.txt; "
+            "name it with `splits`"
+        )
+    ending = f"_test_split{number}.txt"
+    for file in sorted(folder.glob(f"*{ending}")):
+        label = file.name.removesuffix(ending)
+        for line in _lines(file):
+            name, flag = line.rsplit(maxsplit=1)
+            if flag not in HMDB_FLAGS:
+                raise DataError(f"{str(file)!r} has the flag {flag!r} for {name!r}; flags are 0, 1 and 2")
+            yield Row(root / label / name, label, HMDB_FLAGS[flag])
+
+
+def _kth(root: Path, splits: Path | None, number: int) -> Iterator[Row]:
+    if (root / "manifest.csv").is_file():
+        yield from _manifest(root, splits, number)
+        return
+    listed = root / "00sequences.txt"  # "person01_boxing_d1  frames  1-95, 96-185"
+    lines = (line.partition("frames") for line in _lines(listed)) if listed.is_file() else ()
+    ranges = {name.strip(): _ranges(text, str(listed)) for name, _, text in lines if KTH_NAME.fullmatch(name.strip())}
+    split_of = {person: split for split, people in KTH_PEOPLE.items() for person in people}
+    for path in _files(root):
+        if match := KTH_NAME.fullmatch(path.stem):
+            yield Row(path, match[2], split_of[int(match[1])], ranges.get(path.stem.removesuffix("_uncomp")))
+
+
+LAYOUTS: Mapping[str, Callable[[Path, Path | None, int], Iterator[Row]]] = {
+    "folders": _folders,
+    "manifest": _manifest,
+    "kinetics400": _kinetics,
+    "ucf101": _ucf,
+    "hmdb51": _hmdb,
+    "kth": _kth,
+}
+
+
+def _ucf_splits(root: Path, splits: Path | None) -> Path | None:
+    return _first_with("classInd.txt", splits, root / UCF_SPLITS, root.parent / UCF_SPLITS)
+
+
+def _hmdb_splits(root: Path, splits: Path | None) -> Path | None:
+    return _first_with("*_test_split[123].txt", splits, root / HMDB_SPLITS, root.parent / HMDB_SPLITS)
+
+
+def _first_with(pattern: str, given: Path | None, *usual: Path) -> Path | None:
+    """The folder given, else the first of the usual ones, that has such a file."""
+    return next((folder for folder in ([given] if given else usual) if any(folder.glob(pattern))), None)
+
+
+def _kinetics_lists(root: Path) -> dict[str, Path]:
+    """Split and CSV file, for the files that are called by a split."""
+    found = [file for folder in (root, root / "annotations") for file in sorted(folder.glob("*.csv"))]
+    return {SPLITS[file.stem.lower()]: file for file in found if file.stem.lower() in SPLITS}
+
+
+def _read_csv(file: Path, columns: tuple[str, ...]) -> Iterator[tuple[int, dict[str, str]]]:
+    """Line number and fields of every row."""
+    with file.open(newline="", encoding="utf-8-sig") as lines:
+        reader = csv.DictReader(lines)
+        if missing := [name for name in columns if name not in (reader.fieldnames or ())]:
+            raise DataError(
+                f"{str(file)!r} has no column {missing[0]!r}; its columns are {', '.join(reader.fieldnames or ())}"
+            )
+        for fields in reader:
+            yield reader.line_num, {name: (value or "").strip() for name, value in fields.items() if name is not None}
+
+
+def _ranges(text: str, where: str) -> Ranges:
+    """Frames counted from 1 with both ends, "1-95 96-185", as (first, stop) from 0; those that touch become one."""
+    found = []
+    for part in text.replace(",", " ").replace(";", " ").split():
+        match = re.fullmatch(r"(\d+)-(\d+)", part)
+        if not match or not 0 < int(match[1]) <= int(match[2]):
+            raise DataError(f"{where} has the frame range {part!r}; ranges are such as '1-95 120-185', counted from 1")
+        found.append((int(match[1]) - 1, int(match[2])))
+    merged: list[tuple[int, int]] = []
+    for first, stop in sorted(found):  # KTH's own list has ranges out of order, and some that share a frame
+        if merged and first <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(stop, merged[-1][1]))
+        else:
+            merged.append((first, stop))
+    return tuple(merged)
+
+
+def _lines(file: Path) -> list[str]:
+    if not file.is_file():
+        raise DataError(f"{str(file.parent)!r} has no {file.name!r}; official splits need it")
+    return [line.strip() for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
+
+
+def _files(root: Path) -> Iterator[Path]:
+    """Video files below a folder, in alphabetical order. Follows links, but into no folder twice."""
+    seen: set[str] = set()
+    for folder, below, names in os.walk(root, followlinks=True):
+        real = os.path.realpath(folder)
+        below[:] = sorted(name for name in below if not name.startswith(".")) if real not in seen else []
+        if real not in seen:
+            yield from (Path(folder, name) for name in sorted(names) if _is_video(name))
+        seen.add(real)
+
+
+def _is_video(name: str) -> bool:
+    return not name.startswith(".") and os.path.splitext(name)[1].lower() in SUFFIXES
