@@ -22,6 +22,7 @@ app = typer.Typer(
 )
 
 SOME_FAILED, BAD_INPUT, INTERRUPTED = 1, 2, 130
+EXTRAS = {"av": "video", "sentence_transformers": "text"}  # what a missing package is part of; else `report`
 RecipeArgument = Annotated[str, typer.Argument(help="A recipe's name, table/row (see `rince ls`), or a YAML file.")]
 Overrides = Annotated[
     list[str] | None,
@@ -161,6 +162,12 @@ def evaluate(
     ] = "fast",
     unfinished: Annotated[bool, typer.Option("--unfinished", help="Also judge a run that has not ended.")] = False,
     split: Annotated[str | None, typer.Option(help="Test on this split, not on the recipe's data.test_split.")] = None,
+    on: Annotated[
+        list[str] | None, typer.Option(help="Of a run on videos: judge it on these videos, not its own. Repeatable.")
+    ] = None,
+    finetune: Annotated[
+        bool, typer.Option("--finetune", help="Of a run on videos: also train a classifier from its network.")
+    ] = False,
     embeddings: Annotated[
         tuple[Path, Path] | None,
         typer.Option(help="Judge saved vectors instead: a training and a test file, .npz, .safetensors or .parquet."),
@@ -175,6 +182,7 @@ def evaluate(
 
     rince evaluate runs/first
     rince evaluate runs/scl runs/rince --outliers DIR/cifar10 --outliers DIR/tiny-imagenet
+    rince evaluate runs/rince-uni --on DIR/ucf101 --on DIR/hmdb51 --finetune
     rince evaluate --embeddings train.npz test.npz
     """
     from rince.errors import ConfigError
@@ -185,9 +193,10 @@ def evaluate(
     if (embeddings is None) == (not runs):
         raise ConfigError("name runs to evaluate, or two files of vectors with --embeddings TRAIN TEST")
     if embeddings is not None:
-        if outliers or unfinished or split or probe != "fast":
+        if outliers or unfinished or split or on or finetune or probe != "fast":
             raise ConfigError(
-                "--embeddings judges vectors as they are; --outliers, --probe, --unfinished, --split need a run"
+                "--embeddings judges vectors as they are; --outliers, --probe, --unfinished, --split, --on and "
+                "--finetune need a run"
             )
         with _progress("embeddings") as tell:
             verdict = evaluate_files(*embeddings, out=out, tell=tell)
@@ -203,6 +212,8 @@ def evaluate(
                 probe=probe,
                 unfinished=unfinished,
                 split=split,
+                on=on,
+                finetune=finetune,
                 tell=tell,
                 say=lambda text: typer.echo(text, err=True),
             )
@@ -394,7 +405,8 @@ def main(run: Callable[[], object] = app) -> None:
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] == "rince":
             raise
-        print(f'rince: this needs the package {error.name}: pip install "rince[report]"', file=sys.stderr)
+        extra = EXTRAS.get((error.name or "").partition(".")[0], "report")
+        print(f'rince: this needs the package {error.name}: pip install "rince[{extra}]"', file=sys.stderr)
         sys.exit(BAD_INPUT)
     except KeyboardInterrupt:
         print("rince: interrupted before the step was whole; the last checkpoint is intact", file=sys.stderr)

@@ -83,8 +83,26 @@ class ViewSettings(_Section):
     std: list[PositiveFloat] = [0.229, 0.224, 0.225]
 
 
+class Clips(_Section):
+    """Clips of videos. A recipe with this section trains on videos, one without on images."""
+
+    layout: Literal["auto", "folders", "manifest", "kinetics400", "ucf101", "hmdb51", "kth"] = Field(
+        "auto", description="how files and splits are named; auto looks"
+    )
+    splits: str | None = Field(None, description="folder of the official split files of UCF101 or HMDB51, if elsewhere")
+    split_number: Literal[1, 2, 3] = Field(1, description="which of the official splits of UCF101 or HMDB51")
+    frames: Annotated[int, Field(ge=2)] = 16
+    stride: PositiveInt = Field(3, description="every so many frames one is taken")
+    gap: Annotated[int, Field(ge=0)] = Field(48, description="frames between the video positive and the others")
+    short: Literal["leave-out", "shrink-stride", "drop-rank"] = Field(
+        "leave-out", description="what becomes of a video too short for query, shot and video positive"
+    )
+    short_side: PositiveInt = Field(160, description="height or width, the smaller, that frames are decoded to")
+    test_clips: PositiveInt = Field(10, description="clips of a test video whose outputs are averaged")
+
+
 class Model(_Section):
-    """The encoder: a ResNet and a head of two layers."""
+    """The encoder: a ResNet, 3D for clips, and a head of two layers."""
 
     depth: Literal[10, 18, 34, 50] = 50
     width: PositiveInt = 64
@@ -94,6 +112,7 @@ class Model(_Section):
     dim: PositiveInt = 128
     channels_last: bool = True
     compile: bool = Field(False, description="torch.compile the encoders; minutes of start for a faster run")
+    start_from: str | None = Field(None, description="folder of a run whose encoder, without its head, is the start")
 
 
 class TreeRanks(_Section):
@@ -171,8 +190,32 @@ class PositionRanks(_Section):
     thresholds: Rising = Field(description="largest distance of ranks 2, 3, …")
 
 
+ClipRank = Annotated[int, Field(ge=-1, le=127)]
+
+
+class ClipRanks(_Section):
+    """Ranks of the clips of a query's own video; other videos are negatives, past clips of its own take no part."""
+
+    kind: Literal["clips"]
+    frame: ClipRank = Field(1, description="the query's frames under another view; 0 is a negative, -1 takes no part")
+    shot: ClipRank = Field(-1, description="the frames right before or after the query")
+    video: ClipRank = Field(-1, description="frames from another part of the video")
+
+    @property
+    def own(self) -> tuple[int, int, int]:
+        """Ranks of frame, shot and video."""
+        return self.frame, self.shot, self.video
+
+    @model_validator(mode="after")
+    def _no_gap(self) -> ClipRanks:
+        positives = {rank for rank in self.own if rank > 0}
+        if positives != set(range(1, len(positives) + 1)) or not positives:
+            raise ValueError(f"the ranks of frame, shot and video must count from 1 without a gap, got {self.own}")
+        return self
+
+
 Ranks = Annotated[
-    TreeRanks | TextRanks | SimilarityRanks | EmbeddingRanks | ClusterRanks | PositionRanks,
+    TreeRanks | TextRanks | SimilarityRanks | EmbeddingRanks | ClusterRanks | PositionRanks | ClipRanks,
     Field(discriminator="kind"),
 ]
 
@@ -222,6 +265,7 @@ class CrossEntropyMethod(_Section):
     kind: Literal["cross-entropy"]
     smoothing: Fraction = Field(0.0, description="α: mass that the other classes of the superclass share")
     superclass_weight: Fraction = Field(0.0, description="λ of a second head, for superclasses; 0 for one head")
+    dropout: Annotated[float, Field(ge=0, lt=1)] = Field(0.0, description="share of a feature that is hidden at a step")
 
 
 class ContrastTwoHeadsMethod(_Section):
@@ -284,12 +328,17 @@ class Optimizer(_Section):
 
 
 class Schedule(_Section):
-    """The learning rate over time: linear warm-up by step, then cosine by epoch."""
+    """The learning rate over time: linear warm-up by step, then cosine by epoch; or down when a loss stops falling."""
 
-    kind: Literal["cosine", "constant"] = "cosine"
+    kind: Literal["cosine", "constant", "plateau"] = "cosine"
     warmup_epochs: Annotated[int, Field(ge=0)] = 0
     warmup_from: Annotated[float, Field(ge=0)] = 0.01
     floor: Annotated[float, Field(ge=0, le=1)] = Field(1e-3, description="end of the cosine, as a share of lr")
+    held_out: Annotated[float, Field(gt=0, lt=1)] = Field(
+        0.05, description="share of the training samples that are not trained on: plateau looks at their loss"
+    )
+    patience: Annotated[int, Field(ge=0)] = Field(10, description="epochs without a lower loss before a plateau counts")
+    factor: Annotated[float, Field(gt=0, lt=1)] = Field(0.1, description="that a plateau multiplies the rate by")
 
 
 class Training(_Section):
@@ -338,6 +387,7 @@ class Recipe(_Section):
     paper: Paper | None = None
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 123
     data: Data
+    clips: Clips | None = Field(None, description="present: data.source holds videos")
     views: ViewSettings = ViewSettings()
     model: Model = Model()
     ranks: Ranks = TreeRanks()
@@ -386,6 +436,18 @@ class Recipe(_Section):
             raise ValueError(f"method.kind={self.method.kind} compares all samples of a batch; use train.accumulate=1")
         if self.method.kind == "hierarchical-triplet" and self.ranks.kind != "tree":
             raise ValueError(f"method.kind=hierarchical-triplet needs ranks.kind=tree, got {self.ranks.kind}")
+        return self
+
+    @model_validator(mode="after")
+    def _videos_fit(self) -> Recipe:
+        if (self.ranks.kind == "clips") != (self.clips is not None and self.method.kind == "contrast"):
+            raise ValueError("ranks.kind=clips, a section `clips` and method.kind=contrast go together")
+        if self.clips is not None and self.method.kind not in ("contrast", "cross-entropy"):
+            raise ValueError(f"videos are trained on by contrast or cross-entropy, got method.kind={self.method.kind}")
+        if self.schedule.kind == "plateau" and self.method.kind not in ("contrast", "cross-entropy"):
+            raise ValueError(
+                f"schedule.kind=plateau needs a validation loss, which method.kind={self.method.kind} does not have"
+            )
         return self
 
     @model_validator(mode="after")

@@ -52,7 +52,7 @@ def contrast(
     key_views: Sequence[Tensor],
     labels: Tensor,
     *,
-    own_ranks: Sequence[int] = (1,),
+    own_ranks: Sequence[int] | Tensor = (1,),
 ) -> ContrastStep:
     """Queries from `encoder`, keys from `twin`, and what they are to each other. Reads the bank, changes nothing.
 
@@ -64,12 +64,13 @@ def contrast(
         query_view: a batch of views, for the encoder.
         key_views: one batch of views for every own key, for the twin.
         labels: `(queries,)` class labels, or sample ids with `InstanceRanks`.
-        own_ranks: rank of every own key: `(1,)` for a second view; `(1, 2, 3)` for frame, shot and video.
+        own_ranks: rank of every own key: `(1,)` for a second view; `(1, 2, 3)` for frame, shot and video. Or for every
+            query, `(key views, queries)` integers: -1 where a video is too short to have that key.
     """
     if len(key_views) != len(own_ranks):
         raise ShapeError(
-            f"every key view needs a rank: got {len(key_views)} key_views and own_ranks={tuple(own_ranks)}; use -1 for "
-            "a view that takes no part"
+            f"every key view needs a rank: got {len(key_views)} key_views and own_ranks for {len(own_ranks)}; use -1 "
+            "for a view that takes no part"
         )
     queries: Tensor = encoder(query_view)
     keys = tuple(twin(view) for view in key_views)
@@ -78,11 +79,11 @@ def contrast(
 
 
 def contrast_ranks(
-    labels: Tensor, bank: MemoryBank, rank_source: RankSource, own_ranks: Sequence[int] = (1,)
+    labels: Tensor, bank: MemoryBank, rank_source: RankSource, own_ranks: Sequence[int] | Tensor = (1,)
 ) -> Tensor:
     """The ranks of such a step: `(queries, views · queries + bank size)` int8."""
     number = len(labels)
     own = torch.full((len(own_ranks), number, number), EXCLUDED, dtype=torch.int8, device=labels.device)
-    for view, rank in zip(own, own_ranks, strict=True):
-        view.fill_diagonal_(rank)
+    for view, ranks in zip(own, own_ranks, strict=True):
+        view.diagonal().copy_(torch.as_tensor(ranks))
     return torch.cat([*own, rank_source(labels, bank.labels)], dim=1)

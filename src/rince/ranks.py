@@ -159,21 +159,28 @@ class TableRanks:
 class InstanceRanks:
     """Every sample is its own class: the same sample is rank 1, any other a negative. Labels are sample ids.
 
+    Args:
+        same: the rank of the same sample; `EXCLUDED` where a past key of it, such as another clip of the same video, is
+            to take no part.
+
     Example:
         >>> InstanceRanks()(torch.tensor([7]), torch.tensor([7, 8, -1, -2]))
         tensor([[ 1,  0, -1,  0]], dtype=torch.int8)
     """
 
+    def __init__(self, same: int = 1) -> None:
+        self.same = same
+
     @property
     def ranks(self) -> int:
         """The highest rank."""
-        return 1
+        return max(self.same, 0)
 
     def __call__(self, query_labels: Tensor, candidate_labels: Tensor) -> Tensor:
         """`(queries,)` and `(candidates,)` sample ids → `(queries, candidates)` int8 ranks."""
         _check_labels("query_labels", query_labels, lowest=0)
         _check_labels("candidate_labels", candidate_labels, lowest=RANDOM)
-        ranks = (query_labels[:, None] == candidate_labels).to(torch.int8)
+        ranks = (query_labels[:, None] == candidate_labels).to(torch.int8) * self.same
         return ranks.masked_fill_(candidate_labels == UNFILLED, EXCLUDED)
 
 

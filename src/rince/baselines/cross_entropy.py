@@ -8,18 +8,24 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from rince.config import CrossEntropyMethod, Recipe
+from rince.data.draws import uniform
+from rince.data.views import QUERY_VIEW
 from rince.errors import DataError
 from rince.models.encoder import Encoder
-from rince.train.feed import QUERY_VIEW, Step
+from rince.train.feed import Step
 from rince.train.method import Method, Outcome, mean_over_processes
 from rince.train.runtime import Runtime
 from rince.train.setup import Parts
+
+DROPOUT_VIEW = 2**31 - 3  # a view number no view uses
 
 
 def sibling_targets(superclass_of: Tensor, smoothing: float) -> Tensor:
@@ -68,7 +74,7 @@ class Classification(Method):
         for number, part in enumerate(parts, start=1):
             labels = step.labels[part]
             with self.runtime.no_sync(encoder, enabled=number < len(parts)):
-                with self.runtime.autocast():
+                with self.runtime.autocast(), self._dropout(step.step, number):
                     outputs = encoder(step.views[0][part], raw=True)
                 fine, coarse = outputs.float().tensor_split([len(self.targets)], dim=1)
                 share = self.runtime.processes / total  # DDP averages: this makes it the mean over the whole batch
@@ -89,3 +95,26 @@ class Classification(Method):
         if math.isnan(plain["loss"]):
             raise DataError(f"step {step.step}: the loss is NaN")
         return Outcome(plain, {} if logged else None)
+
+    @contextmanager
+    def _dropout(self, step: int, part: int) -> Iterator[None]:
+        """What dropout hides is a function of seed, step, part and process, so that a run goes on as it would have."""
+        device = self.runtime.device
+        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+            number = torch.tensor([part * 2**20 + self.runtime.process])
+            torch.manual_seed(int(uniform(self.recipe.seed, step, DROPOUT_VIEW, number, 1) * 2**24))
+            yield
+
+    def validate(self, encoder: nn.Module, steps: Iterable[Step]) -> float:
+        """Mean cross-entropy of the classes, nothing hidden, with the statistics of training."""
+        total = torch.zeros(2, dtype=torch.float64, device=self.runtime.device)
+        encoder.eval()
+        with torch.no_grad():
+            for step in steps:
+                with self.runtime.autocast():
+                    fine = encoder(step.views[0], raw=True).float()[:, : len(self.targets)]
+                loss = F.cross_entropy(fine, self.targets[step.labels], reduction="sum").double()
+                total += torch.stack([loss, torch.tensor(float(len(step.labels)))])
+        encoder.train()
+        loss, samples = self.runtime.total(total).tolist()
+        return float(loss / samples)

@@ -7,11 +7,12 @@ from torch import Tensor
 
 from rince.data.folders import LargeImages
 from rince.data.images import ImageSet
+from rince.data.video_set import VideoSet
 from rince.errors import DataError
 from rince.hierarchy.taxonomy import SHIPPED, load_taxonomy
 
 
-def class_paths(images: ImageSet | LargeImages, taxonomy: str) -> list[tuple[str, ...]]:
+def class_paths(images: ImageSet | LargeImages | VideoSet, taxonomy: str) -> list[tuple[str, ...]]:
     """One path per class from the top down, in label order, for `rince.TableRanks.from_tree`.
 
     Args:
@@ -43,7 +44,7 @@ def class_paths(images: ImageSet | LargeImages, taxonomy: str) -> list[tuple[str
     return [(images.superclass_names[up], name) for name, up in zip(images.class_names, above, strict=True)]
 
 
-def class_levels(images: ImageSet | LargeImages, taxonomy: str) -> dict[str, list[str]]:
+def class_levels(images: ImageSet | LargeImages | VideoSet, taxonomy: str) -> dict[str, list[str]]:
     """The levels of the taxonomy from the fine end: name of the level → the group of every class, in label order.
 
     Groups are named by their whole path, so that two of one name stay two. A class that stands less deep than others

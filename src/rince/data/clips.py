@@ -62,6 +62,7 @@ class ClipSampler:
         short: what becomes of a video too short for all: "leave-out" leaves it out, "shrink-stride" takes the largest
             smaller stride it is long enough for, "drop-rank" gives up the video positive, then also the shot. The
             gap stays. A video that is too short even so is left out.
+        positives: whether there are any; if not, a clip alone is drawn, with a smaller stride where a video is short.
 
     Example:
         >>> sampler = ClipSampler(frames=4, stride=2, gap=5)
@@ -76,6 +77,7 @@ class ClipSampler:
     stride: int = 3
     gap: int = 48
     short: Short = "leave-out"
+    positives: bool = True
 
     def __post_init__(self) -> None:
         if self.frames < 1 or self.stride < 1 or self.gap < 0:
@@ -93,6 +95,9 @@ class ClipSampler:
             length: how many frames it has.
             ranges: (first, stop) of the frames in which clips may lie, None for all.
         """
+        if not self.positives:
+            fitting = (s for s in range(self.stride, 0, -1) if len(_Places(self, s, length, ranges).starts))
+            return ClipPlan(next(fitting, 0), shot=False, video=False)
         strides = range(self.stride, 0, -1) if self.short == "shrink-stride" else (self.stride,)
         for stride in strides:
             if len(_Places(self, stride, length, ranges).blocks(video=True)):
@@ -180,7 +185,7 @@ class ClipSampler:
             return "left_out"
         if plan.stride < self.stride:
             return "shrunk"
-        return "whole" if plan.video else "dropped_video" if plan.shot else "dropped_shot"
+        return "whole" if plan.video or not self.positives else "dropped_video" if plan.shot else "dropped_shot"
 
 
 class _Places:

@@ -12,6 +12,7 @@ from rince.data.draws import uniform
 from rince.errors import DataError
 
 ORDER_VIEW = 2**31 - 1  # a view number no view uses: keeps the order apart from what views draw
+HELD_OUT_EPOCH = -1  # an epoch no training has: says which samples are held out, and what their views draw
 
 
 @dataclass(frozen=True)
@@ -23,28 +24,46 @@ class Order:
         batch: how many make a batch, over all processes.
         seed: of the order.
         keep_last: whether an epoch ends with a smaller batch, or drops what is left over.
+        held_out: share of the samples that no epoch has, for a validation loss.
     """
 
     number: int
     batch: int
     seed: int
     keep_last: bool = True
+    held_out: float = 0.0
 
     def __post_init__(self) -> None:
         if self.steps_per_epoch == 0:
             raise DataError(
-                f"{self.number} samples make no batch of {self.batch}; use a smaller train.batch, or keep_last_batch"
+                f"{len(self.kept)} samples make no batch of {self.batch}; use a smaller train.batch, or keep_last_batch"
             )
+        if self.held_out and len(self.held_out_ids) == 0:
+            raise DataError(f"a share of {self.held_out} of {self.number} samples is none; raise schedule.held_out")
+
+    @functools.cached_property
+    def kept(self) -> Tensor:
+        """Ids of the samples that are trained on, rising."""
+        return self._parted[len(self.held_out_ids) :].sort().values
+
+    @functools.cached_property
+    def held_out_ids(self) -> Tensor:
+        """Ids of the samples that are not, rising; a function of seed and share."""
+        return self._parted[: round(self.held_out * self.number)].sort().values
+
+    @property
+    def _parted(self) -> Tensor:
+        return permutation(self.number, self.seed, HELD_OUT_EPOCH) if self.held_out else torch.arange(self.number)
 
     @property
     def steps_per_epoch(self) -> int:
         """How many batches an epoch has."""
-        whole, left = divmod(self.number, self.batch)
+        whole, left = divmod(len(self.kept), self.batch)
         return whole + (1 if left and self.keep_last else 0)
 
     def epoch(self, epoch: int) -> Tensor:
-        """`(number,)`: the ids of all samples, in the order of this epoch."""
-        return permutation(self.number, self.seed, epoch)
+        """The ids of all samples that are trained on, in the order of this epoch."""
+        return self.kept[permutation(len(self.kept), self.seed, epoch)]
 
     def ids(self, epoch: int, step: int, *, process: int = 0, processes: int = 1) -> Tensor:
         """Sample ids of a step of an epoch, or the part of them that one process takes.

@@ -24,6 +24,8 @@ from torch import Tensor
 from rince.data.draws import uniform
 from rince.errors import ConfigError, ShapeError
 
+QUERY_VIEW, KEY_VIEW = 0, 1
+CLIP_VIEWS = (KEY_VIEW, 2, 3)  # of a video: the query's frames again, the shot, another part of the video
 TRIES = 10  # to fit a crop into the image, before the central one is taken
 CROP_DRAWS = 2 * TRIES + 2
 DRAWS = CROP_DRAWS + 8  # flip, jitter or not, order, four factors, grayscale

@@ -16,15 +16,15 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from rince.config import Recipe
+from rince.config import Clips, Recipe
 from rince.data.folders import LargeImages
 from rince.data.images import ImageSet
 from rince.data.views import Views
-from rince.errors import DataError
+from rince.errors import ConfigError, DataError
 from rince.models.encoder import Encoder
 from rince.train.checkpoint import load_checkpoint
 from rince.train.record import CHECKPOINT, open_run
-from rince.train.setup import build_seeded_encoder, total_steps
+from rince.train.setup import build_seeded_encoder, memory_format, total_steps
 
 FEATURES = "features"  # folder of a run
 BATCH = 256
@@ -57,6 +57,13 @@ class TrainedRun:
         """That the encoder takes."""
         return len(self.recipe.views.mean)
 
+    @property
+    def clips(self) -> Clips:
+        """Of a run on videos."""
+        if self.recipe.clips is None:
+            raise ConfigError(f"{self.folder} was trained on images, not on videos")
+        return self.recipe.clips
+
     @cached_property
     def checkpoint(self) -> str:
         """sha256 of the checkpoint file."""
@@ -81,7 +88,7 @@ def open_trained(folder: Path) -> TrainedRun:
             "Was one of the two replaced?"
         ) from None
     if recipe.model.channels_last:
-        encoder.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        encoder.to(memory_format=memory_format(recipe))  # type: ignore[call-overload]
     steps = total_steps(recipe, int(saved["steps_per_epoch"]))
     return TrainedRun(folder, recipe, encoder.eval(), Views(**dict(recipe.views)), int(saved["step"]), steps)
 
@@ -101,16 +108,22 @@ def embed(run: TrainedRun, images: ImageSet | LargeImages, *, tell: Tell | None 
 
 def embed_once(run: TrainedRun, images: ImageSet | LargeImages, name: str, *, tell: Tell | None = None) -> Embedded:
     """The same, read from `features/NAME.safetensors` beside the run if made from this checkpoint and these images."""
-    path = run.folder / FEATURES / f"{name}.safetensors"
     changed = images.changed if isinstance(images, LargeImages) else 0
-    wanted = {"checkpoint": run.checkpoint, "images": images.fingerprint, "changed": str(changed)}
+    source = {"images": images.fingerprint, "changed": str(changed)}
+    return made_once(run, name, source, lambda: embed(run, images, tell=tell))
+
+
+def made_once(run: TrainedRun, name: str, source: dict[str, str], make: Callable[[], Embedded]) -> Embedded:
+    """What `make` gives, or what it gave before for this checkpoint and this source."""
+    path = run.folder / FEATURES / f"{name}.safetensors"
+    wanted = {"checkpoint": run.checkpoint, **source}
     try:
         with safe_open(path, framework="pt") as file:
             if file.metadata() == wanted:
                 return Embedded(file.get_tensor("features"), file.get_tensor("embeddings"))
     except (OSError, SafetensorError):
         pass  # not there, or damaged: made again below
-    made = embed(run, images, tell=tell)
+    made = make()
     path.parent.mkdir(exist_ok=True)
     temporary = path.with_name(path.name + ".writing")
     temporary.write_bytes(save({"features": made.features, "embeddings": made.embeddings}, metadata=wanted))

@@ -21,6 +21,7 @@ from rince.evaluation.embed import BATCH, TrainedRun, embed_once, open_trained, 
 from rince.evaluation.judge import Tell, Verdict, judge, nobody
 from rince.evaluation.probe import Protocol
 from rince.evaluation.samples import Samples, read_samples
+from rince.evaluation.videos import judge_videos
 from rince.train.record import write_whole
 
 RESULTS, FIGURES = "results.json", "figures.json"
@@ -33,6 +34,8 @@ def evaluate(
     probe: Protocol = "fast",
     unfinished: bool = False,
     split: str | None = None,
+    on: list[str] | None = None,
+    finetune: bool = False,
     tell: Tell = nobody,
     say: Callable[[str], None] = nobody,
 ) -> Verdict:
@@ -44,6 +47,8 @@ def evaluate(
         probe: which protocol.
         unfinished: also take a run that has not come to its end.
         split: to test on, in place of the recipe's test split.
+        on: of a run on videos, the sets of videos to judge it on; its own by default.
+        finetune: of a run on videos, also train a classifier from its network.
         tell: is told how far it is.
         say: is told what a person should know.
     """
@@ -53,6 +58,36 @@ def evaluate(
             f"{folder} stopped at step {run.step} of {run.steps}; finish it with `rince train --resume {folder}`, or "
             "judge it as it is with --unfinished"
         )
+    if run.recipe.clips is None and (on or finetune):
+        raise ConfigError(f"{folder} was trained on images; --on and --finetune are for runs on videos")
+    if run.recipe.clips is not None and (outliers or probe == "paper"):
+        raise ConfigError(f"{folder} was trained on videos; --outliers and --probe paper are for runs on images")
+    if run.recipe.clips is None:
+        verdict, more = _judge_images(run, outliers or [], probe, split, tell, say)
+    else:
+        verdict, more = judge_videos(run, on or [], finetune=finetune, split=split, tell=tell, say=say), {}
+    facts = {
+        "recipe": run.recipe.name,
+        "scale": run.recipe.scale,
+        "seed": run.recipe.seed,
+        "paper": run.recipe.paper.model_dump() if run.recipe.paper else None,
+        "step": run.step,
+        "of_steps": run.steps,
+        "checkpoint": run.checkpoint,
+        "split": split or run.recipe.data.test_split,
+        **more,
+        "rince": rince.__version__,
+    }
+    results = facts | {"metrics": verdict.metrics, "protocol": verdict.protocol}
+    write_whole(folder / FIGURES, json.dumps({"checkpoint": run.checkpoint} | verdict.figures) + "\n")
+    write_whole(folder / RESULTS, json.dumps(results, indent=2, ensure_ascii=False) + "\n")
+    return verdict
+
+
+def _judge_images(
+    run: TrainedRun, outliers: list[str], probe: Protocol, split: str | None, tell: Tell, say: Callable[[str], None]
+) -> tuple[Verdict, dict[str, Any]]:
+    """The verdict, and what results say of the images it is of."""
     train_images = load_split(run, run.recipe.data.train_split)
     test_images = load_split(run, split or run.recipe.data.test_split)
     if train_images.class_names != test_images.class_names:
@@ -65,28 +100,13 @@ def evaluate(
     verdict = judge(
         train,
         test,
-        outliers={name: _outliers(run, name, source, tell, say) for name, source in _named(outliers or []).items()},
+        outliers={name: _outliers(run, name, source, tell, say) for name, source in _named(outliers).items()},
         probe=probe,
         epoch_features=_epoch_features(run, train_images) if probe == "paper" else None,
         tell=tell,
     )
-    facts = {
-        "recipe": run.recipe.name,
-        "scale": run.recipe.scale,
-        "seed": run.recipe.seed,
-        "paper": run.recipe.paper.model_dump() if run.recipe.paper else None,
-        "step": run.step,
-        "of_steps": run.steps,
-        "checkpoint": run.checkpoint,
-        "split": split or run.recipe.data.test_split,
-        "levels": levels_fingerprint(levels),
-        "images": {"train": len(train_images), "test": len(test_images)},
-        "rince": rince.__version__,
-    }
-    results = facts | {"metrics": verdict.metrics, "protocol": verdict.protocol}
-    write_whole(folder / FIGURES, json.dumps({"checkpoint": run.checkpoint} | verdict.figures) + "\n")
-    write_whole(folder / RESULTS, json.dumps(results, indent=2, ensure_ascii=False) + "\n")
-    return verdict
+    images = {"train": len(train_images), "test": len(test_images)}
+    return verdict, {"levels": levels_fingerprint(levels), "images": images}
 
 
 def evaluate_files(train: Path, test: Path, *, out: Path | None = None, tell: Tell = nobody) -> Verdict:

@@ -13,16 +13,27 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rince.config import ClusterRanks, EmbeddingRanks, PositionRanks, Recipe, SimilarityRanks, TextRanks, TreeRanks
+from rince.config import (
+    ClipRanks,
+    ClusterRanks,
+    EmbeddingRanks,
+    PositionRanks,
+    Recipe,
+    SimilarityRanks,
+    TextRanks,
+    TreeRanks,
+)
 from rince.data.draws import uniform
 from rince.errors import ConfigError, DataError
 from rince.hierarchy.text import name_similarity
-from rince.ranks import NEGATIVE, InstanceRanks, SampleRanks, TableRanks
+from rince.ranks import EXCLUDED, NEGATIVE, InstanceRanks, SampleRanks, TableRanks
 
 Source = TableRanks | SampleRanks | InstanceRanks
 
 
-def rank_source(recipe: Recipe, class_names: Sequence[str], paths: list[tuple[str, ...]], samples: int) -> Source:
+def rank_source(  # noqa: PLR0911 - one for every kind
+    recipe: Recipe, class_names: Sequence[str], paths: list[tuple[str, ...]], samples: int
+) -> Source:
     """The source of ranks that a recipe asks for.
 
     Args:
@@ -43,6 +54,8 @@ def rank_source(recipe: Recipe, class_names: Sequence[str], paths: list[tuple[st
         return TableRanks.from_tree(cluster_paths(vectors, ranks.counts, ranks.method, recipe.seed))
     if isinstance(ranks, PositionRanks):
         return SampleRanks(read_columns(Path(ranks.file), ranks.columns, samples), ranks.thresholds, metric="euclidean")
+    if isinstance(ranks, ClipRanks):
+        return InstanceRanks(same=EXCLUDED)  # another clip of the same video is no negative
     return _from_taxonomy(ranks, paths, recipe.seed)
 
 

@@ -1,4 +1,4 @@
-"""The encoder: images to features (before the head) and to embeddings of unit length (after it)."""
+"""The encoder: images or clips to features (before the head) and to embeddings of unit length (after it)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from rince.errors import ConfigError
 from rince.models.heads import SideBySide, mlp_head, side_by_side
-from rince.models.resnet import Norm, Stem, resnet
+from rince.models.resnet import Dims, Norm, Stem, resnet
 
 
 class Encoder(nn.Module):
@@ -94,6 +94,8 @@ def build_encoder(
     heads: int = 1,
     classes: Sequence[int] = (),
     blocks: Sequence[int] | None = None,
+    dims: Dims = 2,
+    dropout: float = 0.0,
 ) -> Encoder:
     """A residual network with an MLP head; `resnet` explains the first arguments and `blocks`.
 
@@ -108,10 +110,14 @@ def build_encoder(
         heads: how many MLP heads stand side by side.
         classes: linear classifiers with so many outputs each, in place of MLP heads.
         blocks: blocks per stage, in place of those that `depth` stands for.
+        dims: 2 for images, 3 for clips.
+        dropout: share of a feature that a classifier does not see in a step of training.
     """
-    backbone = resnet(depth, width=width, channels=channels, stem=stem, blocks=blocks, norm=norm)
+    backbone = resnet(depth, width=width, channels=channels, stem=stem, blocks=blocks, norm=norm, dims=dims)
     inputs = backbone.feature_dim
     if classes:
-        return Encoder(backbone, side_by_side([nn.Linear(inputs, outputs) for outputs in classes]))
+        linears: list[nn.Module] = [nn.Linear(inputs, outputs) for outputs in classes]
+        classifiers = [nn.Sequential(nn.Dropout(dropout), linear) for linear in linears] if dropout else linears
+        return Encoder(backbone, side_by_side(classifiers))
     hidden = inputs if head_hidden is None else head_hidden
     return Encoder(backbone, side_by_side([mlp_head(inputs, hidden, dim) for _ in range(heads)]))

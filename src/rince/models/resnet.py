@@ -1,7 +1,8 @@
-"""Residual networks for images: ResNet-18, 34 and 50, and narrow ones for small machines.
+"""Residual networks for images and clips: ResNet-18, 34 and 50, and narrow ones for small machines.
 
 Deep Residual Learning for Image Recognition, He et al., CVPR 2016. A bottleneck that shrinks its input does so in its
-3×3 convolution.
+3×3 convolution. For clips every convolution has one dimension more (3D-ResNet, Hara et al., CVPR 2018); the stem keeps
+the number of frames, and time shrinks with height and width from there on.
 """
 
 from __future__ import annotations
@@ -19,16 +20,21 @@ Stem = Literal["small", "small-stride2", "imagenet"]
 Norm = Literal["batch", "group"]
 
 
-def _norm(norm: Norm, channels: int) -> nn.Module:
+Dims = Literal[2, 3]
+Conv = nn.Conv2d | nn.Conv3d
+
+
+def _norm(norm: Norm, channels: int, dims: Dims) -> nn.Module:
     if norm == "batch":
-        return nn.BatchNorm2d(channels)
+        return nn.BatchNorm2d(channels) if dims == 2 else nn.BatchNorm3d(channels)
     # As many groups as divide the channels, at most eight, each of two channels or more where that can be.
     groups = max(n for n in range(1, 9) if channels % n == 0 and (n == 1 or channels >= 2 * n))
     return nn.GroupNorm(groups, channels)
 
 
-def _conv(inputs: int, outputs: int, kernel: int, stride: int = 1) -> nn.Conv2d:
-    return nn.Conv2d(inputs, outputs, kernel, stride=stride, padding=kernel // 2, bias=False)
+def _conv(inputs: int, outputs: int, kernel: int, stride: int = 1, *, dims: Dims) -> Conv:
+    kind = nn.Conv2d if dims == 2 else nn.Conv3d
+    return kind(inputs, outputs, kernel, stride=stride, padding=kernel // 2, bias=False)
 
 
 class _Block(nn.Module):
@@ -36,17 +42,17 @@ class _Block(nn.Module):
 
     growth: int  # output channels per unit of width
 
-    def __init__(self, layers: Sequence[nn.Conv2d], *, inputs: int, stride: int, norm: Norm) -> None:
+    def __init__(self, layers: Sequence[Conv], *, inputs: int, stride: int, norm: Norm, dims: Dims) -> None:
         super().__init__()
         outputs = layers[-1].out_channels
         self.convs = nn.ModuleList(layers)
-        self.norms = nn.ModuleList(_norm(norm, layer.out_channels) for layer in layers)
+        self.norms = nn.ModuleList(_norm(norm, layer.out_channels, dims) for layer in layers)
         self.shortcut = nn.Sequential()
         if stride != 1 or inputs != outputs:
-            self.shortcut = nn.Sequential(_conv(inputs, outputs, 1, stride), _norm(norm, outputs))
+            self.shortcut = nn.Sequential(_conv(inputs, outputs, 1, stride, dims=dims), _norm(norm, outputs, dims))
 
     def forward(self, maps: Tensor) -> Tensor:
-        """`(batch, inputs, height, width)` to `(batch, outputs, height / stride, width / stride)`."""
+        """`(batch, inputs, [time,] height, width)` to outputs with each of the latter divided by the stride."""
         branch = maps
         last = len(self.convs) - 1
         for index, (conv, norm) in enumerate(zip(self.convs, self.norms, strict=True)):
@@ -61,9 +67,9 @@ class _BasicBlock(_Block):
 
     growth = 1
 
-    def __init__(self, inputs: int, width: int, *, stride: int, norm: Norm) -> None:
-        layers = [_conv(inputs, width, 3, stride), _conv(width, width, 3)]
-        super().__init__(layers, inputs=inputs, stride=stride, norm=norm)
+    def __init__(self, inputs: int, width: int, *, stride: int, norm: Norm, dims: Dims) -> None:
+        layers = [_conv(inputs, width, 3, stride, dims=dims), _conv(width, width, 3, dims=dims)]
+        super().__init__(layers, inputs=inputs, stride=stride, norm=norm, dims=dims)
 
 
 class _Bottleneck(_Block):
@@ -71,9 +77,13 @@ class _Bottleneck(_Block):
 
     growth = 4
 
-    def __init__(self, inputs: int, width: int, *, stride: int, norm: Norm) -> None:
-        layers = [_conv(inputs, width, 1), _conv(width, width, 3, stride), _conv(width, 4 * width, 1)]
-        super().__init__(layers, inputs=inputs, stride=stride, norm=norm)
+    def __init__(self, inputs: int, width: int, *, stride: int, norm: Norm, dims: Dims) -> None:
+        layers = [
+            _conv(inputs, width, 1, dims=dims),
+            _conv(width, width, 3, stride, dims=dims),
+            _conv(width, 4 * width, 1, dims=dims),
+        ]
+        super().__init__(layers, inputs=inputs, stride=stride, norm=norm, dims=dims)
 
 
 _DEPTHS: dict[int, tuple[type[_BasicBlock] | type[_Bottleneck], tuple[int, ...]]] = {
@@ -90,6 +100,7 @@ class ResNet(nn.Module):
     Attributes:
         feature_dim: length of a feature.
         channels: channels that an image must have.
+        dims: 2 for images, 3 for clips.
     """
 
     def __init__(
@@ -101,10 +112,11 @@ class ResNet(nn.Module):
         channels: int,
         stem: Stem,
         norm: Norm,
+        dims: Dims,
     ) -> None:
         super().__init__()
-        self.channels = channels
-        self.stem = _stem(stem, channels, width, norm)
+        self.channels, self.dims = channels, dims
+        self.stem = _stem(stem, channels, width, norm, dims)
         self.stages = nn.Sequential()
         inputs = width
         for stage, count in enumerate(blocks):
@@ -112,33 +124,36 @@ class ResNet(nn.Module):
             layers = nn.Sequential()
             for index in range(count):
                 stride = 2 if stage > 0 and index == 0 else 1
-                layers.append(block(inputs, stage_width, stride=stride, norm=norm))
+                layers.append(block(inputs, stage_width, stride=stride, norm=norm, dims=dims))
                 inputs = stage_width * block.growth
             self.stages.append(layers)
         self.feature_dim = inputs
         for module in self.modules():
-            if isinstance(module, nn.Conv2d):
+            if isinstance(module, Conv):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
 
     def forward(self, images: Tensor) -> Tensor:
-        """Images `(batch, channels, height, width)` to features `(batch, feature_dim)`."""
-        if images.ndim != 4 or images.shape[1] != self.channels:
+        """Images or clips `(batch, channels, [time,] height, width)` to features `(batch, feature_dim)`."""
+        if images.ndim != self.dims + 2 or images.shape[1] != self.channels:
+            what, time = ("images", "") if self.dims == 2 else ("clips", "time, ")
             raise ShapeError(
-                f"images must have the shape (batch, {self.channels}, height, width): got {tuple(images.shape)}; "
-                "bring them into that order, or build the network with other channels"
+                f"{what} must have the shape (batch, {self.channels}, {time}height, width): got "
+                f"{tuple(images.shape)}; bring them into that order, or build the network with other channels"
             )
         if not images.is_floating_point():
             raise ShapeError(f"images must be floating point, got {images.dtype}; scale and normalise them first")
         maps: Tensor = self.stages(self.stem(images))
-        return maps.mean(dim=(2, 3))
+        return maps.mean(dim=tuple(range(2, maps.ndim)))
 
 
-def _stem(stem: Stem, channels: int, width: int, norm: Norm) -> nn.Sequential:
+def _stem(stem: Stem, channels: int, width: int, norm: Norm, dims: Dims) -> nn.Sequential:
+    conv = _conv(channels, width, 7 if stem == "imagenet" else 3, stride=1 if stem == "small" else 2, dims=dims)
+    if isinstance(conv, nn.Conv3d):
+        conv.stride = (1, *conv.stride[1:])  # a clip has few frames: all of them go on
+    layers = nn.Sequential(conv, _norm(norm, width, dims), nn.ReLU(inplace=True))
     if stem == "imagenet":
-        conv = _conv(channels, width, 7, stride=2)
-        return nn.Sequential(conv, _norm(norm, width), nn.ReLU(inplace=True), nn.MaxPool2d(3, stride=2, padding=1))
-    conv = _conv(channels, width, 3, stride=2 if stem == "small-stride2" else 1)
-    return nn.Sequential(conv, _norm(norm, width), nn.ReLU(inplace=True))
+        layers.append((nn.MaxPool2d if dims == 2 else nn.MaxPool3d)(3, stride=2, padding=1))
+    return layers
 
 
 def resnet(
@@ -149,6 +164,7 @@ def resnet(
     stem: Stem = "small",
     blocks: Sequence[int] | None = None,
     norm: Norm = "batch",
+    dims: Dims = 2,
 ) -> ResNet:
     """A residual network with fresh weights: Kaiming normal (fan-out), residual branches not started at zero.
 
@@ -160,6 +176,7 @@ def resnet(
             `"imagenet"`: 7×7, stride 2, and max-pooling, which halves the image again.
         blocks: blocks in each of the four stages, in place of those that `depth` stands for.
         norm: `"batch"`, or `"group"`, with which an image's feature does not depend on the rest of its batch.
+        dims: 2 for images; 3 for clips, `(batch, channels, time, height, width)`.
 
     Example:
         >>> import torch
@@ -171,6 +188,7 @@ def resnet(
         raise ConfigError(f"depth must be one of {', '.join(map(str, _DEPTHS))}; got {depth!r}")
     check_choice("stem", stem, Stem)
     check_choice("norm", norm, Norm)
+    check_choice("dims", dims, Dims)
     if width < 1:
         raise ConfigError(f"width must be at least 1, got {width}; 64 is the paper's")
     if channels < 1:
@@ -179,4 +197,4 @@ def resnet(
     counts = standard if blocks is None else tuple(blocks)
     if len(counts) != 4 or min(counts) < 1:
         raise ConfigError(f"blocks must be four counts of at least 1, one per stage; got {list(counts)}")
-    return ResNet(block, counts, width=width, channels=channels, stem=stem, norm=norm)
+    return ResNet(block, counts, width=width, channels=channels, stem=stem, norm=norm, dims=dims)

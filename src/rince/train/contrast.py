@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import torch
 from torch import Tensor, nn
 
@@ -9,11 +11,13 @@ from rince.bank import MemoryBank
 from rince.baselines.triplet import RankedTriplet
 from rince.config import Recipe, TripletMethod
 from rince.data.order import permutation
+from rince.data.views import QUERY_VIEW
 from rince.errors import DataError
 from rince.loss import LossOutput, RankedInfoNCE
 from rince.moco import contrast, contrast_ranks
 from rince.models.encoder import Encoder
 from rince.momentum import MomentumTwin
+from rince.ranks import EXCLUDED
 from rince.train.feed import Step
 from rince.train.method import Method, Outcome
 from rince.train.runtime import Runtime
@@ -34,6 +38,7 @@ class MomentumContrast(Method):
         self.twin = MomentumTwin(encoder, recipe.twin.momentum, buffers=recipe.twin.buffers).to(runtime.device)
         bank = MemoryBank(recipe.bank.size, encoder.dim, start=recipe.bank.start, seed=recipe.seed)
         self.bank = bank.to(runtime.device)
+        self.views = (QUERY_VIEW, *parts.own_keys)
         # A recipe may have more terms than the taxonomy has ranks; the last rank there is meets the negatives.
         self.rank_count = min(self.loss.rank_count, parts.rank_count)
         if recipe.model.compile:
@@ -46,18 +51,27 @@ class MomentumContrast(Method):
     def step(self, encoder: nn.Module, step: Step, *, logged: bool) -> Outcome:
         """One step of the paper: contrast with the bank as it is, push the keys, move the twin."""
         recipe, runtime, rank_source = self.recipe, self.runtime, self.parts.rank_source
-        counted = self.loss.count(contrast_ranks(step.labels, self.bank, rank_source))
+        own_ranks = self._own_ranks(step)
+        counted = self.loss.count(contrast_ranks(step.labels, self.bank, rank_source, own_ranks))
         # DDP averages gradients over processes; with this divisor that is the gradient of the whole batch's loss.
         divisor = runtime.total(counted.double()) / runtime.processes
         twin = _ShuffledTwin(self.twin, runtime, step) if recipe.train.batch_norm == "shuffled" else self.twin
         outputs, keys, summary = [], [], None
-        query_view, key_view = step.views
         parts = torch.arange(len(step.labels)).tensor_split(recipe.train.accumulate)
         for number, part in enumerate(parts, start=1):
             with runtime.no_sync(encoder, enabled=number < len(parts)):
                 with runtime.autocast():
-                    views = query_view[part], [key_view[part]]
-                    now = contrast(encoder, twin, self.bank, rank_source, *views, step.labels[part])
+                    query_view, *key_views = (view[part] for view in step.views)
+                    now = contrast(
+                        encoder,
+                        twin,
+                        self.bank,
+                        rank_source,
+                        query_view,
+                        key_views,
+                        step.labels[part],
+                        own_ranks=own_ranks[:, part],
+                    )
                 try:
                     output = self.loss.from_embeddings(now.queries, now.candidates, now.ranks, divisor=divisor.float())
                 except DataError as error:
@@ -71,6 +85,36 @@ class MomentumContrast(Method):
         self.bank.push(runtime.gather(torch.cat(keys).float(), step.sizes), runtime.gather(step.labels, step.sizes))
         self.twin.update(self.raw)
         return Outcome(_values(outputs, runtime), summary)
+
+    def _own_ranks(self, step: Step) -> Tensor:
+        """`(key views, samples)`: what a sample's own keys are to it; -1 where its video is too short for the clip."""
+        ranks = torch.tensor(tuple(self.parts.own_keys.values()), dtype=torch.int8, device=step.labels.device)
+        ranks = ranks[:, None].expand(-1, len(step.labels))
+        return ranks if step.present is None else ranks.masked_fill(~step.present[:, 1:].T, EXCLUDED)
+
+    def validate(self, encoder: nn.Module, steps: Iterable[Step]) -> float:
+        """Mean loss against own keys and the bank as it is, with the statistics of training."""
+        total = torch.zeros(2, dtype=torch.float64, device=self.runtime.device)
+        encoder.eval(), self.twin.eval()
+        with torch.no_grad():
+            for step in steps:
+                query_view, *key_views = step.views
+                with self.runtime.autocast():
+                    now = contrast(
+                        encoder,
+                        self.twin,
+                        self.bank,
+                        self.parts.rank_source,
+                        query_view,
+                        key_views,
+                        step.labels,
+                        own_ranks=self._own_ranks(step),
+                    )
+                output = self.loss.from_embeddings(now.queries, now.candidates, now.ranks)
+                total += torch.stack([output.total.double() * len(step.labels), torch.tensor(float(len(step.labels)))])
+        encoder.train(), self.twin.train()
+        loss, samples = self.runtime.total(total).tolist()
+        return float(loss / samples)
 
 
 def _values(outputs: list[LossOutput], runtime: Runtime) -> dict[str, float]:

@@ -7,7 +7,7 @@ is applied to the whole batch.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import torch
@@ -17,11 +17,15 @@ from torch.utils.data import DataLoader, Dataset
 
 from rince.data.folders import LargeImages
 from rince.data.images import ImageSet
-from rince.data.views import Views
+from rince.data.order import HELD_OUT_EPOCH, Order
+from rince.data.video_set import VideoSet
+from rince.data.views import KEY_VIEW, QUERY_VIEW, Views
 from rince.errors import DataError
 from rince.train.setup import BatchOrder
 
-QUERY_VIEW, KEY_VIEW = 0, 1
+Loaded = tuple[Tensor, Tensor]
+FindParts = Callable[[int], tuple[int, tuple[Tensor, ...]]]
+"""A step to its epoch and the sample ids of every process."""
 
 
 class Step(NamedTuple):
@@ -32,7 +36,8 @@ class Step(NamedTuple):
         step: from 0, over the whole run.
         sizes: how many samples every process gets.
         labels: `(samples,)`, of this process.
-        views: as many as the method needs, each `(samples, channels, size, size)`; the query's is the first.
+        views: as many as the method needs, each `(samples, channels, [frames,] size, size)`; the query's is the first.
+        present: `(samples, views)` bool, which of them a sample has; None if all.
     """
 
     epoch: int
@@ -40,13 +45,14 @@ class Step(NamedTuple):
     sizes: list[int]
     labels: Tensor
     views: list[Tensor]
+    present: Tensor | None = None
 
 
 class Feed:
     """Steps of a run, from any of them on.
 
     Args:
-        images: the training images.
+        images: the training images, or videos.
         labels: `(number,)`, what ranks are made from: classes, or sample ids.
         views: what makes a view of them.
         order: of the samples.
@@ -59,7 +65,7 @@ class Feed:
 
     def __init__(
         self,
-        images: ImageSet | LargeImages,
+        images: ImageSet | LargeImages | VideoSet,
         labels: Tensor,
         views: Views,
         order: BatchOrder,
@@ -79,39 +85,49 @@ class Feed:
 
     def steps(self, first: int, stop: int) -> Iterator[Step]:
         """Steps `first` to `stop`, counted over the whole run."""
-        make = self._from_memory if self._pixels is not None else self._from_workers
-        for step, parts, views in make(range(first, stop)):
-            epoch = step // self.order.steps_per_epoch
-            ids = parts[self.process].to(self.device)
-            yield Step(epoch, step, [len(part) for part in parts], self.labels[ids], views)
+        return self._made(range(first, stop), self.parts)
+
+    def held_out_steps(self) -> Iterator[Step]:
+        """All samples that are not trained on, their views always the same."""
+        assert isinstance(self.order, Order)
+        batches = self.order.held_out_ids.split(self.order.batch)
+        return self._made(
+            range(len(batches)), lambda number: (HELD_OUT_EPOCH, batches[number].tensor_split(self.processes))
+        )
 
     def parts(self, step: int) -> tuple[int, tuple[Tensor, ...]]:
         """Epoch of a step, and the sample ids that every process takes."""
         epoch, within = divmod(step, self.order.steps_per_epoch)
         return epoch, self.order.ids(epoch, within).tensor_split(self.processes)
 
-    def _from_memory(self, steps: range) -> Iterator[tuple[int, tuple[Tensor, ...], list[Tensor]]]:
+    def _made(self, steps: range, parts: FindParts) -> Iterator[Step]:
+        make = self._from_memory if self._pixels is not None else self._from_workers
+        for step, (views, present) in zip(steps, make(steps, parts), strict=True):
+            epoch, shares = parts(step)
+            labels = self.labels[shares[self.process].to(self.device)]
+            yield Step(epoch, step, [len(share) for share in shares], labels, views, present)
+
+    def _from_memory(self, steps: range, parts: FindParts) -> Iterator[tuple[list[Tensor], None]]:
         assert self._pixels is not None
         for step in steps:
-            epoch, parts = self.parts(step)
-            chosen = parts[self.process].to(self.device)
+            epoch, shares = parts(step)
+            chosen = shares[self.process].to(self.device)
             batch = self._pixels[chosen]
             made = [
                 self.views(batch, seed=self.seed, epoch=epoch, view=view, sample_ids=chosen) for view in self.numbers
             ]
-            yield step, parts, made
+            yield made, None
 
-    def _from_workers(self, steps: range) -> Iterator[tuple[int, tuple[Tensor, ...], list[Tensor]]]:
-        assert isinstance(self.images, LargeImages)
+    def _from_workers(self, steps: range, parts: FindParts) -> Iterator[tuple[list[Tensor], Tensor]]:
         loader = DataLoader(
-            _Crops(self.images, self.views, self.seed, self.numbers),
-            batch_sampler=_Batches(self, steps),
+            self._cropped(),
+            batch_sampler=_Batches(steps, parts, self.process),
             num_workers=self.workers,
             prefetch_factor=2 if self.workers else None,
         )
-        for step, crops in zip(steps, _plain_errors(loader), strict=True):
-            epoch, parts = self.parts(step)
-            ids, made = parts[self.process], []
+        for step, (crops, present) in zip(steps, _plain_errors(loader), strict=True):
+            epoch, shares = parts(step)
+            ids, made = shares[self.process], []
             for place, view in enumerate(self.numbers):
                 pixels = crops[:, place].to(self.device)
                 whole = torch.tensor([0, 0, self.views.size, self.views.size], device=self.device).expand(len(ids), 4)
@@ -119,25 +135,31 @@ class Feed:
                     self.views.size, self.views.size, seed=self.seed, epoch=epoch, view=view, sample_ids=ids
                 ).to(self.device)
                 made.append(self.views.apply(pixels, drawn._replace(boxes=whole)))
-            yield step, parts, made
+            yield made, present.to(self.device)
+
+    def _cropped(self) -> Dataset[Loaded]:
+        if isinstance(self.images, VideoSet):
+            return self.images.clips(self.views, self.seed, self.numbers)
+        assert isinstance(self.images, LargeImages)
+        return _Crops(self.images, self.views, self.seed, self.numbers)
 
 
 class _Batches:
     """(epoch, sample id) of every sample of a step, step by step: a whole run at once would not fit into memory."""
 
-    def __init__(self, feed: Feed, steps: range) -> None:
-        self.feed, self.steps = feed, steps
+    def __init__(self, steps: range, parts: FindParts, process: int) -> None:
+        self.steps, self.parts, self.process = steps, parts, process
 
     def __iter__(self) -> Iterator[list[tuple[int, int]]]:
         for step in self.steps:
-            epoch, parts = self.feed.parts(step)
-            yield [(epoch, sample) for sample in parts[self.feed.process].tolist()]
+            epoch, shares = self.parts(step)
+            yield [(epoch, sample) for sample in shares[self.process].tolist()]
 
     def __len__(self) -> int:
         return len(self.steps)
 
 
-def _plain_errors(loader: Iterable[Tensor]) -> Iterator[Tensor]:
+def _plain_errors(loader: Iterable[Loaded]) -> Iterator[Loaded]:
     """What the loader gives; errors of ours without the traceback that a worker wraps them in."""
     try:
         yield from loader
@@ -145,13 +167,16 @@ def _plain_errors(loader: Iterable[Tensor]) -> Iterator[Tensor]:
         raise DataError(str(error).rpartition("DataError: ")[2].strip()) from None
 
 
-class _Crops(Dataset[Tensor]):
-    """(epoch, sample id) → the crops of its views, `(views, 3, size, size)` uint8; run by loader workers."""
+class _Crops(Dataset[Loaded]):
+    """(epoch, sample id) → the crops of its views, `(views, 3, size, size)` uint8, and that all are there.
+
+    Run by loader workers.
+    """
 
     def __init__(self, images: LargeImages, views: Views, seed: int, numbers: tuple[int, ...]) -> None:
         self.images, self.views, self.seed, self.numbers = images, views, seed, numbers
 
-    def __getitem__(self, key: tuple[int, int]) -> Tensor:
+    def __getitem__(self, key: tuple[int, int]) -> Loaded:
         epoch, sample = key
         image = self.images.decode(sample)
         crops = []
@@ -164,7 +189,7 @@ class _Crops(Dataset[Tensor]):
             size = (self.views.size, self.views.size)
             resized = F.interpolate(crop, size, mode="bilinear", antialias=True)  # large images shrink a lot
             crops.append(resized[0].round().clamp(0, 255).to(torch.uint8))
-        return torch.stack(crops)
+        return torch.stack(crops), torch.ones(len(crops), dtype=torch.bool)
 
     def __len__(self) -> int:
         return len(self.images)

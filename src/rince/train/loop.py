@@ -9,7 +9,7 @@ import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +24,11 @@ from rince.train.method import Method, build_method
 from rince.train.progress import Progress
 from rince.train.record import CHECKPOINT, METRICS, Metrics, check_data, create_run, locked
 from rince.train.runtime import Runtime, check_logger, is_first_process, make_logger
-from rince.train.schedules import learning_rates
-from rince.train.setup import Parts, build_parts, build_seeded_encoder, total_steps
+from rince.train.schedules import learning_rates, plateau_factor
+from rince.train.setup import Parts, build_parts, build_seeded_encoder, load_backbone, memory_format, total_steps
 from rince.train.watch import Watch
 
-STATE = {"encoder", "groups", "steps_per_epoch", "optimizer", "precision", "step", "metrics_position"}
+STATE = {"encoder", "groups", "steps_per_epoch", "optimizer", "precision", "step", "metrics_position", "validation"}
 
 
 @dataclass
@@ -42,6 +42,7 @@ class State:
     groups: list[int]  # how many classes, superclasses, …: evaluation builds the same heads
     steps_per_epoch: int
     step: int = 0
+    validation: list[float] = field(default_factory=list)  # loss of the samples held out, after every epoch
 
 
 def train(recipe: Recipe, folder: Path, runtime: Runtime, *, resume: bool) -> bool:
@@ -62,8 +63,9 @@ def train(recipe: Recipe, folder: Path, runtime: Runtime, *, resume: bool) -> bo
 
 
 def _train(recipe: Recipe, parts: Parts, folder: Path, runtime: Runtime, *, resume: bool) -> bool:
-    state, method = _start(recipe, parts, runtime)
-    position = _restore(state, folder / CHECKPOINT, runtime) if resume and (folder / CHECKPOINT).exists() else 0
+    goes_on = resume and (folder / CHECKPOINT).exists()
+    state, method = _start(recipe, parts, runtime, fresh=not goes_on)
+    position = _restore(state, folder / CHECKPOINT, runtime) if goes_on else 0
     rates = learning_rates(recipe, parts.order.steps_per_epoch)
     stop = total_steps(recipe, parts.order.steps_per_epoch)
     feed = Feed(
@@ -84,15 +86,20 @@ def _train(recipe: Recipe, parts: Parts, folder: Path, runtime: Runtime, *, resu
     watch, saved_at = Watch(method.rank_count, parts.order.steps_per_epoch), time.monotonic()
     with _interruptions() as interrupted, metrics, progress:
         for step in feed.steps(state.step, stop):
+            rate = rates[step.step] * plateau_factor(recipe.schedule, state.validation)
             for group in state.optimizer.param_groups:
-                group["lr"] = rates[step.step]
+                group["lr"] = rate
+            validates = recipe.schedule.kind == "plateau" and (step.step + 1) % state.steps_per_epoch == 0
             values, logged = _make_gradients(
-                method, state, step, logged=step.step % recipe.log.every_steps == 0, folder=folder
+                method, state, step, logged=validates or step.step % recipe.log.every_steps == 0, folder=folder
             )
             state.optimizer.step()
             state.optimizer.zero_grad()
             state.step += 1
-            line = {"step": step.step, "epoch": step.epoch, "lr": rates[step.step], **values}
+            line = {"step": step.step, "epoch": step.epoch, "lr": rate, **values}
+            if validates:
+                state.validation.append(method.validate(state.encoder, feed.held_out_steps()))
+                line["validation/loss"] = state.validation[-1]
             if logged:
                 metrics.write(line)
             progress.advance(line, logged=logged)
@@ -113,7 +120,7 @@ def _train(recipe: Recipe, parts: Parts, folder: Path, runtime: Runtime, *, resu
 def seconds_per_step(recipe: Recipe, *, limit: float = 5.0) -> float:
     """How long a step takes on this machine, from as many as fit into `limit` seconds, after a first one."""
     parts, runtime = build_parts(recipe), Runtime(1, recipe.train.precision)
-    state, method = _start(recipe, parts, runtime)
+    state, method = _start(recipe, parts, runtime, fresh=False)
     options = {"seed": recipe.seed, "device": runtime.device, "workers": recipe.data.workers, "numbers": method.views}
     feed = Feed(parts.images, parts.labels, parts.views, parts.order, **options)  # type: ignore[arg-type]
     began = now = 0.0
@@ -143,11 +150,13 @@ def _make_gradients(
     return outcome.values | (outcome.summary or {}), outcome.summary is not None
 
 
-def _start(recipe: Recipe, parts: Parts, runtime: Runtime) -> tuple[State, Method]:
+def _start(recipe: Recipe, parts: Parts, runtime: Runtime, *, fresh: bool) -> tuple[State, Method]:
     groups = [len(level.unique()) for level in parts.groups]
     raw = build_seeded_encoder(recipe, parts.channels, groups)
+    if recipe.model.start_from and fresh:
+        load_backbone(raw, Path(recipe.model.start_from))
     if recipe.model.channels_last:
-        raw.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        raw.to(memory_format=memory_format(recipe))  # type: ignore[call-overload]
     method = build_method(recipe, parts, raw, runtime)
     settings = recipe.optimizer
     optimizer: torch.optim.Optimizer
@@ -175,6 +184,7 @@ def _save(state: State, path: Path, position: int, runtime: Runtime) -> None:
             "precision": runtime.precision_state(),
             "step": state.step,
             "metrics_position": position,
+            "validation": state.validation,
         },
     )
 
@@ -192,6 +202,7 @@ def _restore(state: State, path: Path, runtime: Runtime) -> int:
         reason = str(error).strip().splitlines()[0]
         raise DataError(f"{path} does not fit the recipe of its run: {reason}; was the recipe changed?") from None
     state.step = int(saved["step"])
+    state.validation = list(saved["validation"])
     return int(saved["metrics_position"])
 
 

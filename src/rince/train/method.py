@@ -6,13 +6,15 @@ A new method is one file with a class like these, its settings in `config.py`, a
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar, NamedTuple
+from collections.abc import Iterable
+from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
 from rince.config import Recipe
+from rince.data.views import KEY_VIEW, QUERY_VIEW
 from rince.models.encoder import Encoder
-from rince.train.feed import KEY_VIEW, QUERY_VIEW, Step
+from rince.train.feed import Step
 from rince.train.runtime import Runtime
 from rince.train.setup import Parts
 
@@ -36,7 +38,7 @@ class Method(ABC):
         runtime: devices and processes.
     """
 
-    views: ClassVar[tuple[int, ...]] = (QUERY_VIEW, KEY_VIEW)
+    views: tuple[int, ...] = (QUERY_VIEW, KEY_VIEW)
     """The views of a sample it needs."""
     rank_count: int = 0
     """Ranks whose positives are counted in the log."""
@@ -47,6 +49,10 @@ class Method(ABC):
     @abstractmethod
     def modules(self) -> dict[str, nn.Module]:
         """What it remembers from step to step, for the checkpoint; on the device of the runtime."""
+
+    def validate(self, encoder: nn.Module, steps: Iterable[Step]) -> float:
+        """Mean loss of samples that are not trained on; leaves everything as it was."""
+        raise NotImplementedError  # the recipe was checked: no other method is asked
 
     @abstractmethod
     def step(self, encoder: nn.Module, step: Step, *, logged: bool) -> Outcome:

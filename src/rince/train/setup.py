@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Protocol
 
 import torch
@@ -12,17 +13,20 @@ from torch import Tensor
 
 from rince.baselines.fast_ap import CategoryOrder
 from rince.baselines.hierarchical_triplet import NeighbourhoodOrder
-from rince.config import CrossEntropyMethod, FastAPMethod, HierarchicalTripletMethod, Recipe
+from rince.config import ClipRanks, CrossEntropyMethod, FastAPMethod, HierarchicalTripletMethod, Recipe
 from rince.data.classes import class_levels, class_paths, group_numbers
 from rince.data.folders import LargeImages
 from rince.data.images import ImageSet, load_images
 from rince.data.order import Order
-from rince.data.views import Views
+from rince.data.video_set import VideoSet, load_videos
+from rince.data.views import CLIP_VIEWS, KEY_VIEW, Views
 from rince.errors import ConfigError
 from rince.hierarchy.sources import rank_source
 from rince.loss import RankedInfoNCE, RankTerm
 from rince.models.encoder import Encoder, build_encoder
-from rince.ranks import InstanceRanks, RankSource, SampleRanks, TableRanks
+from rince.ranks import EXCLUDED, InstanceRanks, RankSource, SampleRanks, TableRanks
+from rince.train.checkpoint import load_checkpoint
+from rince.train.record import CHECKPOINT
 
 
 class BatchOrder(Protocol):
@@ -42,7 +46,7 @@ class BatchOrder(Protocol):
 class Parts:
     """Everything a run needs that its recipe decides."""
 
-    images: ImageSet | LargeImages
+    images: ImageSet | LargeImages | VideoSet
     paths: list[tuple[str, ...]]
     groups: list[Tensor]
     """For every level of the taxonomy from the fine end: `(classes,)`, the group of every class."""
@@ -50,6 +54,8 @@ class Parts:
     rank_count: int
     views: Views
     order: BatchOrder
+    own_keys: dict[int, int] = field(default_factory=lambda: {KEY_VIEW: 1})
+    """Views of a sample that are its own keys, and the rank of each."""
 
     @property
     def labels(self) -> Tensor:
@@ -81,14 +87,7 @@ def build_parts(recipe: Recipe, *, check_terms: bool = True) -> Parts:
         check_terms: also that every rank has a term, which only matters for training.
     """
     data = recipe.data
-    images = load_images(
-        data.source,
-        data.train_split,
-        image_column=data.image_column,
-        label_column=data.label_column,
-        superclass_column=data.superclass_column,
-        limit=data.limit,
-    )
+    images = _load(recipe)
     channels = int(images.images.shape[1]) if isinstance(images, ImageSet) else 3
     if channels != len(recipe.views.mean):
         raise ConfigError(
@@ -98,7 +97,10 @@ def build_parts(recipe: Recipe, *, check_terms: bool = True) -> Parts:
     paths = class_paths(images, data.taxonomy)
     groups = [group_numbers(names) for names in class_levels(images, data.taxonomy).values()]
     source = rank_source(recipe, images.class_names, paths, len(images))
-    rank_count = source.ranks
+    own_keys = {KEY_VIEW: 1}
+    if isinstance(recipe.ranks, ClipRanks):
+        own_keys = {view: rank for view, rank in zip(CLIP_VIEWS, recipe.ranks.own, strict=True) if rank != EXCLUDED}
+    rank_count = max(source.ranks, *own_keys.values())
     if check_terms:
         _check_terms(recipe, rank_count)
     if recipe.needs_superclasses and len(groups) < 2:
@@ -114,6 +116,23 @@ def build_parts(recipe: Recipe, *, check_terms: bool = True) -> Parts:
         rank_count=rank_count,
         views=Views(**dict(recipe.views)),
         order=_order(recipe, images.labels, groups),
+        own_keys=own_keys,
+    )
+
+
+def _load(recipe: Recipe) -> ImageSet | LargeImages | VideoSet:
+    data = recipe.data
+    if recipe.clips is not None:
+        return load_videos(
+            data.source, data.train_split, recipe.clips, positives=recipe.method.kind == "contrast", limit=data.limit
+        )
+    return load_images(
+        data.source,
+        data.train_split,
+        image_column=data.image_column,
+        label_column=data.label_column,
+        superclass_column=data.superclass_column,
+        limit=data.limit,
     )
 
 
@@ -126,7 +145,8 @@ def _order(recipe: Recipe, labels: Tensor, groups: list[Tensor]) -> BatchOrder:
             [tuple(str(int(level[c])) for level in reversed(groups)) for c in range(len(groups[0]))]
         )
         return NeighbourhoodOrder(labels, ranks, method.anchors, method.near, method.random, recipe.seed)
-    return Order(len(labels), recipe.train.batch, recipe.seed, recipe.train.keep_last_batch)
+    held_out = recipe.schedule.held_out if recipe.schedule.kind == "plateau" else 0.0
+    return Order(len(labels), recipe.train.batch, recipe.seed, recipe.train.keep_last_batch, held_out)
 
 
 def total_steps(recipe: Recipe, steps_per_epoch: int) -> int:
@@ -169,7 +189,28 @@ def build_seeded_encoder(recipe: Recipe, channels: int, groups: Sequence[int] = 
             dim=model.dim,
             heads=2 if method.kind == "contrast-two-heads" else 1,
             classes=classes,
+            dims=2 if recipe.clips is None else 3,
+            dropout=method.dropout if isinstance(method, CrossEntropyMethod) else 0.0,
         )
+
+
+def load_backbone(encoder: Encoder, folder: Path) -> None:
+    """Starts an encoder, but for its head, from the weights of a run: all of them, and no others."""
+    saved = load_checkpoint(folder / CHECKPOINT, {"encoder"})["encoder"]
+    found = {name.removeprefix("backbone."): value for name, value in saved.items() if name.startswith("backbone.")}
+    try:
+        encoder.backbone.load_state_dict(found, strict=True)
+    except RuntimeError as error:
+        first = " ".join(str(error).split("\n\t")[1:2]) or str(error)
+        raise ConfigError(
+            f"model.start_from: {folder} holds another network than this recipe describes: {first.strip()} "
+            "Give `model` the settings of that run"
+        ) from None
+
+
+def memory_format(recipe: Recipe) -> torch.memory_format:
+    """Channels last, for images or for clips."""
+    return torch.channels_last if recipe.clips is None else torch.channels_last_3d
 
 
 def _check_terms(recipe: Recipe, rank_count: int) -> None:

@@ -1,0 +1,114 @@
+"""Videos as training samples: an index of files, and the rule by which clips are drawn from them."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from rince.config import Clips as ClipSettings
+from rince.data.clips import Clips, ClipSampler, long_enough
+from rince.data.videos import Progress, VideoIndex, build_index, list_videos
+from rince.data.views import Views
+
+
+@dataclass(frozen=True, eq=False)
+class VideoSet:
+    """Videos of one split that are long enough to draw clips from; stands where images stand.
+
+    Attributes:
+        index: of the videos.
+        sampler: draws clips.
+        outcomes: how many videos the rule for short ones concerned, by what became of them.
+        source: where the videos come from, for messages.
+    """
+
+    index: VideoIndex
+    sampler: ClipSampler
+    outcomes: dict[str, int]
+    source: str = "videos"
+    superclasses: None = None
+    superclass_names: tuple[str, ...] = ()
+    folder_paths: None = None
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    @property
+    def labels(self) -> Tensor:
+        """`(number,)` int64."""
+        return self.index.labels
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """Names in label order."""
+        return self.index.class_names
+
+    @property
+    def fingerprint(self) -> str:
+        """sha256 over what clips are drawn from."""
+        return hashlib.sha256(f"{self.index.fingerprint} {self.sampler}".encode()).hexdigest()
+
+    def clips(self, views: Views, seed: int, numbers: Sequence[int]) -> Dataset[tuple[Tensor, Tensor]]:
+        """(epoch, sample id) → the cropped clips of its views and which of them it has; for loader workers."""
+        return Clips(self.index, self.sampler, views, seed, numbers)
+
+
+def load_index(source: str, split: str, settings: ClipSettings, *, progress: Progress | None = None) -> VideoIndex:
+    """What is in the videos of a split; looked into once, then read from the cache of the user."""
+    videos = list_videos(
+        source, split, layout=settings.layout, split_number=settings.split_number, splits=settings.splits
+    )
+    name = hashlib.sha256(os.path.abspath(source).encode()).hexdigest()[:32]
+    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "rince" / "videos" / f"{name}.jsonl"
+    return build_index(videos, cache, short_side=settings.short_side, progress=progress)
+
+
+def load_videos(
+    source: str, split: str, settings: ClipSettings, *, positives: bool, limit: int | None = None
+) -> VideoSet:
+    """The videos of a split that clips can be drawn from, as a recipe says.
+
+    Args:
+        source: of the videos.
+        split: such as "train" or "train+val".
+        settings: of the recipe.
+        positives: whether a query needs its shot and video positives; if not, any video with room for a clip will do.
+        limit: keep so many videos, as many of every class as can be.
+    """
+    with _shown_progress(source) as progress:
+        index = load_index(source, split, settings, progress=progress)
+    if limit is not None:
+        index = index.subset(_balanced(index.labels, limit))
+    sampler = ClipSampler(settings.frames, settings.stride, settings.gap, settings.short, positives=positives)
+    outcomes = sampler.report(index.lengths, index.ranges)
+    return VideoSet(long_enough(index, sampler), sampler, outcomes, source)
+
+
+def _balanced(labels: Tensor, limit: int) -> list[int]:
+    """Rows of the first of every class, then of the second, and so on, until there are enough."""
+    counts: Counter[int] = Counter()
+    places = []
+    for label in labels.tolist():
+        places.append(counts[label])
+        counts[label] += 1
+    return sorted(sorted(range(len(labels)), key=lambda row: (places[row], row))[:limit])
+
+
+@contextmanager
+def _shown_progress(source: str) -> Iterator[Progress]:
+    """A bar on a terminal: the first look at many videos takes a while."""
+    from rich.console import Console  # noqa: PLC0415
+    from rich.progress import Progress as Bar  # noqa: PLC0415
+
+    console = Console(stderr=True)
+    with Bar(console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task(f"looking into the videos of {source}", total=None)
+        yield lambda done, of: bar.update(task, completed=done, total=of)
