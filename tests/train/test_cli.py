@@ -14,7 +14,7 @@ from train.tiny import STEPS, rince, write_recipe
 def test_ls_has_a_line_for_every_recipe():
     lines = rince("ls").stdout.splitlines()
     assert [line.split()[0] for line in lines] == recipe_names()
-    assert len(lines) == 18
+    assert len(lines) == len(recipe_names()) > 20
     assert all(len(line.split()) > 3 for line in lines)
 
 

@@ -22,6 +22,13 @@ METHODS = {
         "loss": None,
     },
     "fast-ap": {"method": {"kind": "fast-ap", "categories": 2}, "loss": None},
+    "dropout": {"method": {"kind": "cross-entropy", "dropout": 0.3}, "loss": None},
+    "plateau": {"schedule": {"kind": "plateau", "held_out": 0.1, "patience": 0, "factor": 0.5}},
+    "cross-entropy-plateau": {
+        "method": {"kind": "cross-entropy"},
+        "schedule": {"kind": "plateau", "held_out": 0.1, "patience": 0, "factor": 0.5},
+        "loss": None,
+    },
 }
 
 
@@ -51,6 +58,12 @@ def test_a_method_learns_resumes_and_is_evaluated(name, tmp_path):
             torch.equal(a, b) if isinstance(a, torch.Tensor) else a == b for a, b in zip(flat, again, strict=True)
         )
     logged = lines(whole)
+    if "plateau" in name:
+        losses = [line["validation/loss"] for line in logged if "validation/loss" in line]
+        assert losses == one["validation"]
+        assert len(losses) == 6  # after every epoch
+        rises = sum(later > min(losses[: place + 1]) for place, later in enumerate(losses[1:-1]))
+        assert logged[-1]["lr"] == pytest.approx(0.1 * 0.5**rises if rises < 10 else 1e-4)
     # The bank of a contrastive method is empty at its first steps, so the loss is compared from the second epoch on.
     early, late = ([line["loss"] for line in logged if low <= line["epoch"] < high] for low, high in ((1, 2), (5, 6)))
     if name != "fast-ap":  # its loss depends more on which two superclasses make a batch than on a few epochs

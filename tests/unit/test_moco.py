@@ -55,3 +55,15 @@ def test_only_the_encoder_gets_a_gradient():
     output.total.backward()
     assert all(p.grad is not None for p in encoder.parameters())
     assert all(p.grad is None for p in twin.parameters())
+
+
+def test_a_key_may_be_missing_for_some_queries():
+    encoder, twin, bank = setup()
+    view, keys = torch.randn(2, 5), [torch.randn(2, 5) for _ in range(2)]
+    own = torch.tensor([[1, 1], [2, -1]])  # the second query has no second key
+    step = contrast(encoder, twin, bank, InstanceRanks(same=-1), view, keys, torch.tensor([0, 7]), own_ranks=own)
+    # Past keys of the same sample take no part: sample 0 is in the bank twice, sample 7 is not.
+    assert step.ranks.tolist() == [
+        [1, -1, 2, -1, -1, 0, 0, -1, -1, -1, -1],
+        [-1, 1, -1, -1, 0, 0, 0, 0, -1, -1, -1],
+    ]

@@ -49,6 +49,36 @@ def test_shapes(stem, depth, growth, width, channels, norm):
     assert network(torch.randn(0, channels, 40, 24)).shape == (0, growth * width)
 
 
+@pytest.mark.parametrize("stem", ["small", "small-stride2", "imagenet"])
+@pytest.mark.parametrize("depth", [10, 50])
+def test_a_network_for_clips_does_to_a_still_what_one_for_images_does(stem, depth):
+    """Its kernels are those of the flat network in the middle frame and zero before and after."""
+    flat = shake(resnet(depth, width=4, stem=stem)).eval().double()
+    deep = resnet(depth, width=4, stem=stem, dims=3).eval().double()
+    inflated = {}
+    for name, tensor in flat.state_dict().items():
+        inflated[name] = tensor
+        if tensor.ndim == 4:
+            inflated[name] = torch.zeros(*tensor.shape[:2], tensor.shape[-1], *tensor.shape[2:], dtype=tensor.dtype)
+            inflated[name][:, :, tensor.shape[-1] // 2] = tensor
+    deep.load_state_dict(inflated, strict=True)
+    some = images(side=32).double()
+    torch.testing.assert_close(deep(some[:, :, None]), flat(some))
+
+
+def test_the_stem_keeps_the_frames_of_a_clip_and_the_stages_halve_them():
+    network = resnet(18, width=4, stem="imagenet", dims=3)
+    clips = torch.zeros(1, 3, 16, 64, 64)
+    assert network.stem[0](clips).shape == (1, 4, 16, 32, 32)
+    assert network.stem(clips).shape == (1, 4, 8, 16, 16)
+    assert network.stages(network.stem(clips)).shape == (1, 32, 1, 2, 2)
+    # torchvision's r3d_18 has 33,371,472, with a classifier for 400 classes and 3 × 7 × 7 kernels in its stem.
+    weights = 33_371_472 - (512 + 1) * 400 + 64 * 3 * 7 * 7 * (7 - 3)
+    assert sum(p.numel() for p in resnet(18, stem="imagenet", dims=3).parameters()) == weights
+    with pytest.raises(ShapeError, match=r"clips must have the shape \(batch, 3, time, height, width\)"):
+        network(torch.zeros(1, 3, 64, 64))
+
+
 @pytest.mark.parametrize(
     ("stem", "kernel", "stem_side", "last_side"),
     [("small", 3, 32, 4), ("small-stride2", 3, 16, 2), ("imagenet", 7, 8, 1)],

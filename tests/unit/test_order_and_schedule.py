@@ -5,10 +5,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rince.config import load_recipe
+from rince.config import Schedule, load_recipe
 from rince.data.order import Order
 from rince.errors import DataError
-from rince.train.schedules import learning_rates
+from rince.train.schedules import learning_rates, plateau_factor
 
 
 @given(number=st.integers(1, 50), batch=st.integers(1, 20), seed=st.integers(0, 99), epoch=st.integers(0, 5))
@@ -55,3 +55,38 @@ def test_the_papers_schedule():
     assert len(set(rates[980 : 980 + 98])) == 1
     assert rates[-1] == pytest.approx(0.0005)
     assert learning_rates(load_recipe("cifar100/rince-in", ["schedule.kind=constant"]), 98)[-1] == 0.5
+
+
+@given(number=st.integers(20, 60), seed=st.integers(0, 99))
+@settings(deadline=None, max_examples=20)
+def test_samples_held_out_are_in_no_epoch(number, seed):
+    order = Order(number, 7, seed, held_out=0.2)
+    assert len(order.held_out_ids) == round(0.2 * number)
+    trained = {int(i) for epoch in (0, 3) for step in range(order.steps_per_epoch) for i in order.ids(epoch, step)}
+    assert trained | set(order.held_out_ids.tolist()) == set(range(number))
+    assert trained.isdisjoint(order.held_out_ids.tolist())
+    assert order.steps_per_epoch == -(-(number - len(order.held_out_ids)) // 7)
+
+
+def test_a_share_of_nothing_is_refused():
+    with pytest.raises(DataError, match=r"a share of 0.01 of 20 samples is none; raise schedule.held_out"):
+        Order(20, 5, 0, held_out=0.01)
+
+
+@given(
+    losses=st.lists(st.floats(0.1, 5.0), max_size=40),
+    patience=st.integers(0, 4),
+    factor=st.sampled_from([0.1, 0.5]),
+)
+@settings(deadline=None, max_examples=60)
+def test_the_rate_falls_as_torchs_scheduler_lets_it(losses, patience, factor):
+    weight = torch.nn.Parameter(torch.zeros(1))
+    optimizer = torch.optim.SGD([weight], lr=1.0)
+    scheduler = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, patience=patience, factor=factor, min_lr=1e-3)
+    settings_ = Schedule(kind="plateau", patience=patience, factor=factor)
+    assert plateau_factor(settings_, []) == 1
+    for number, loss in enumerate(losses, start=1):
+        scheduler.step(loss)
+        expected = max(optimizer.param_groups[0]["lr"], 1e-3)
+        assert plateau_factor(settings_, losses[:number]) == pytest.approx(expected)
+    assert plateau_factor(Schedule(kind="cosine"), losses) == 1
