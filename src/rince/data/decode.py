@@ -30,8 +30,10 @@ Pixels = np.ndarray[tuple[int, int, int, int], np.dtype[np.uint8]]
 
 # Nothing else is tried: FFmpeg also reads playlists, which name other files and addresses.
 FORMATS = "avi,mov,mp4,matroska,webm,mpeg,mpegts,mpegvideo,m4v,h264,hevc,asf,flv,ogg,gif,dv,mjpeg,yuv4mpegpipe,ivf"
-# These give every frame its own time and mark frames that are not shown; the others are decoded once to find out.
+# Containers that give every frame its own time, mark those that are not shown, and find keyframes; the others are
+# decoded once to count what comes out. AVI may do all this or not, which shows when it is decoded.
 EXACT = {"mov", "mp4", "matroska", "webm"}
+PERHAPS_EXACT = {"avi"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,18 +93,19 @@ def inspect(path: Path) -> Track:
     Raises:
         DataError: with the reason alone, if no frame of it can be had.
     """
+    _av()
     try:
         with _opened(path) as (container, stream):
             shown = (p for p in _packets(container, stream) if p.size and not p.is_discard and not p.is_corrupt)
             stored = [(packet.pts, packet.is_keyframe) for packet in shown]
-            exact = not EXACT.isdisjoint(container.format.name.split(","))
+            kinds = set(container.format.name.split(","))
             fps, unit = float(stream.average_rate or 0), float(stream.time_base or 0)
     except Exception as error:  # PyAV raises FFmpegError, which are of many kinds, ValueError, UnicodeError, …
         raise DataError(_reason(error)) from error
     times = sorted(time for time, _ in stored if time is not None)
-    reliable = len(times) == len(stored) > 0 and _increasing(times)
-    decoded, turns, width, height = _decoded(path, 1 if exact and reliable else None)
-    if not reliable or (not exact and decoded != times):
+    reliable = len(times) == len(stored) > 0 and _increasing(times) and bool(kinds & (EXACT | PERHAPS_EXACT))
+    decoded, turns, width, height = _decoded(path, 1 if reliable and kinds & EXACT else None)
+    if not reliable or (kinds & PERHAPS_EXACT and decoded != times):
         return Track(len(decoded), fps, width, height, turns)
     numbers: dict[int | None, int] = {time: number for number, time in enumerate(times)}
     if len(times) > 1 and unit:
@@ -164,16 +167,15 @@ def _sought(
         frames = itertools.takewhile(lambda pair: pair[0] <= wanted[-1], _all(container, stream, track))
         yield from (pair for pair in frames if pair[0] in asked)
         return
-    times = unpack(track.times)
+    times, keys = unpack(track.times), unpack(track.keyframes)
     numbers: dict[int | None, int] = {time: number for number, time in enumerate(times)}
-    keys = unpack(track.keyframes)
     left, sent = iter(wanted), -1  # the last frame that the decoder was given
     following = next(left, None)
+    packets: Iterator[Packet[VideoStream]] = _packets(container, stream)
     while following is not None:
-        key = keys[at - 1] if (at := bisect_right(keys, following)) else 0
-        if key > max(sent, 0):
-            container.seek(times[key], stream=stream, backward=True)
-        for packet in _packets(container, stream):
+        if (key := _last_up_to(keys, following)) > max(sent, 0):
+            packets = _packets_from(container, stream, times[following], times[key], times[0])
+        for packet in packets:
             number = numbers.get(packet.pts)
             sent = max(sent, key, -1 if number is None else number)
             # A frame that is not asked for and that no other frame refers to is not decoded at all.
@@ -181,14 +183,32 @@ def _sought(
             for frame in _frames(stream, packet):
                 if (number := numbers.get(frame.pts)) is None:
                     continue
-                if number in asked:
+                if number in asked and following is not None and number >= following:
                     yield number, frame
                 while following is not None and following <= number:
                     following = next(left, None)
-            if following is None or keys[bisect_right(keys, following) - 1] > sent:
+            if following is None or _last_up_to(keys, following) > sent:
                 break
         else:
             return  # the file has ended
+
+
+def _packets_from(
+    container: InputContainer, stream: VideoStream, time: int, *earlier: int
+) -> Iterator[Packet[VideoStream]]:
+    """Packets from the keyframe on that is shown last before or at `time`, after a seek.
+
+    Some containers seek by the times at which frames are decoded, which are others: from the time at which the keyframe
+    is shown they may go to the one before, and from a later time to the one after. So the latest time is tried first,
+    and the `earlier` ones if that went too far.
+    """
+    for target in (time, *earlier):
+        container.seek(target, stream=stream, backward=True)
+        packets = _packets(container, stream)
+        first = next(packets, None)
+        if first is not None and first.pts is not None and first.pts <= time:
+            return itertools.chain([first], packets)
+    return iter(())
 
 
 def _all(container: InputContainer, stream: VideoStream, track: Track | None) -> Iterator[tuple[int, VideoFrame]]:
@@ -279,6 +299,11 @@ def _av() -> Any:
     except ImportError as error:
         raise ConfigError("videos need PyAV: pip install 'rince[video]'") from error
     return av
+
+
+def _last_up_to(values: list[int], limit: int) -> int:
+    """The last of increasing values that is not above the limit, or 0."""
+    return values[place - 1] if (place := bisect_right(values, limit)) else 0
 
 
 def _increasing(values: Sequence[Any]) -> bool:

@@ -247,8 +247,10 @@ def _kth(root: Path, splits: Path | None, number: int) -> Iterator[Row]:
     ranges = {name.strip(): _ranges(text, str(listed)) for name, _, text in lines if KTH_NAME.fullmatch(name.strip())}
     split_of = {person: split for split, people in KTH_PEOPLE.items() for person in people}
     for path in _files(root):
-        if match := KTH_NAME.fullmatch(path.stem):
-            yield Row(path, match[2], split_of[int(match[1])], ranges.get(path.stem.removesuffix("_uncomp")))
+        match = KTH_NAME.fullmatch(path.stem)
+        if not match or int(match[1]) not in split_of:
+            raise DataError(f"{str(path)!r} is not named as KTH's videos are, such as person01_walking_d1_uncomp.avi")
+        yield Row(path, match[2], split_of[int(match[1])], ranges.get(path.stem.removesuffix("_uncomp")))
 
 
 LAYOUTS: Mapping[str, Callable[[Path, Path | None, int], Iterator[Row]]] = {
