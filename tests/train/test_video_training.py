@@ -1,0 +1,253 @@
+"""Training on videos from the command line: every row of the table, resumed to the bit, evaluated, finetuned."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+import yaml
+
+from oracles.coded_videos import write_video
+from rince.config import load_recipe, recipe_names
+from rince.data.video_set import load_index
+from rince.evaluation.embed import open_trained
+from rince.evaluation.videos import test_clips as clips_for_testing
+from rince.ranks import EXCLUDED
+from rince.train.checkpoint import load_checkpoint
+from rince.train.contrast import MomentumContrast
+from rince.train.feed import Feed
+from rince.train.runtime import Runtime
+from rince.train.setup import build_parts, build_seeded_encoder
+from train.tiny import rince
+
+TINY = {
+    "clips": {"frames": 4, "stride": 2, "gap": 6, "short": "drop-rank", "short_side": 24, "test_clips": 2},
+    "views": {"size": 16},
+    "model": {"depth": 10, "width": 4, "stem": "small-stride2", "head_hidden": 16, "dim": 8},
+    "bank": {"size": 16},
+    "schedule": {"kind": "plateau", "held_out": 0.2, "patience": 0, "factor": 0.5},
+    "train": {"epochs": 3, "batch": 4},
+    "save": {"every_steps": 1},
+    "log": {"every_steps": 1, "logger": "none"},
+}
+LENGTHS = (40, 40, 30, 18, 9, 40, 40)  # of the training videos of a class: whole ones, without video, without shot
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cache(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory):
+    root = tmp_path_factory.mktemp("data") / "films"
+    for split, lengths in (("train", LENGTHS), ("test", (20, 6))):
+        for label in ("jump", "run"):
+            for number, length in enumerate(lengths):
+                write_video(root / split / label / f"{number}.mp4", length)
+    (root / "train" / "run" / "broken.mp4").write_bytes(b"no video")
+    return root
+
+
+def write_recipe(folder, source, name="video/rince-uni", **changes):
+    recipe = load_recipe(name).model_dump(mode="json")
+    for above in (TINY, {"data": {"source": str(source), "test_split": "test", "workers": 0}}, changes):
+        for key, value in above.items():
+            recipe[key] = (recipe[key] or {}) | value
+    path = folder / "recipe.yaml"
+    path.write_text(yaml.safe_dump(recipe))
+    return path
+
+
+def metrics(run):
+    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+
+
+# What the design's table says of frame, shot and video, and the terms.
+ROWS = {
+    "infonce": ((1, -1, -1), [(0.1, "in")]),
+    "hard-positive-in": ((1, 1, 1), [(0.1, "in")]),
+    "hard-positive-out": ((1, 1, 1), [(0.1, "out")]),
+    "easy-positive-in": ((1, 1, -1), [(0.1, "in")]),
+    "easy-positive-out": ((1, 1, -1), [(0.1, "out")]),
+    "hard-negative-in": ((1, 1, 0), [(0.1, "in")]),
+    "hard-negative-out": ((1, 1, 0), [(0.1, "out")]),
+    "rince-uni": ((1, 2, 3), [(0.1, "in"), (0.15, "in"), (0.2, "in")]),
+}
+
+
+def test_the_rows_of_the_papers_table():
+    names = [name for name in recipe_names() if name.startswith("video/")]
+    assert len(names) == 9
+    for name in set(names) - {"video/finetune"}:
+        recipe = load_recipe(name)
+        own, terms = ROWS[name.removeprefix("video/")]
+        assert recipe.ranks.own == own
+        assert [(term.temperature, term.positives) for term in recipe.terms] == terms
+        assert (recipe.clips.frames, recipe.clips.stride, recipe.clips.gap, recipe.views.size) == (16, 3, 48, 128)
+        assert (recipe.bank.size, recipe.twin.momentum, recipe.train.batch, recipe.train.epochs) == (
+            65536,
+            0.99,
+            128,
+            200,
+        )
+        assert (recipe.optimizer.kind, recipe.optimizer.lr, recipe.optimizer.weight_decay) == ("adam", 1e-3, 1e-5)
+        assert (recipe.schedule.kind, recipe.schedule.factor) == ("plateau", 0.1)
+        assert (recipe.model.depth, recipe.model.width, recipe.model.head_hidden) == (18, 64, 512)
+    tuned = load_recipe("video/finetune")
+    assert (tuned.method.dropout, tuned.optimizer.lr, tuned.optimizer.weight_decay) == (0.9, 1e-4, 1e-5)
+    assert (tuned.train.epochs, tuned.schedule.kind, tuned.schedule.factor) == (500, "plateau", 0.1)
+
+
+@pytest.mark.parametrize("row", ["infonce", "hard-negative-out", "rince-uni"])
+def test_a_row_trains_and_goes_on_to_the_same_bits(row, source, tmp_path):
+    recipe = write_recipe(tmp_path, source, f"video/{row}")
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    rince("train", recipe, "--out", whole)
+    rince("train", recipe, "train.max_steps=4", "--out", parts)
+    text = (parts / "recipe.yaml").read_text()
+    (parts / "recipe.yaml").write_text(text.replace("max_steps: 4", "max_steps: null"))
+    rince("train", "--resume", parts)
+    assert (whole / "metrics.jsonl").read_bytes() == (parts / "metrics.jsonl").read_bytes()
+    one, other = (load_checkpoint(run / "last.ckpt", {"encoder"}) for run in (whole, parts))
+    for key in ("encoder", "twin", "bank", "optimizer", "validation"):
+        flat, again = (torch.utils._pytree.tree_leaves(each[key]) for each in (one, other))
+        assert len(flat) == len(again) > 0
+        assert all(torch.equal(a, b) if torch.is_tensor(a) else a == b for a, b in zip(flat, again, strict=True))
+    lines = metrics(whole)
+    assert len(lines) == one["step"] == 9  # 14 readable videos, three of them held out, make batches of 4, 4 and 3
+    assert [("validation/loss" in line) for line in lines] == 3 * [False, False, True]
+
+
+def test_the_number_of_workers_changes_nothing(source, tmp_path):
+    runs = []
+    for workers in (0, 2):
+        (tmp_path / str(workers)).mkdir()
+        recipe = write_recipe(tmp_path / str(workers), source, train={"epochs": 1})
+        runs.append(tmp_path / f"run-{workers}")
+        rince("train", recipe, f"data.workers={workers}", "--out", runs[-1])
+    assert metrics(runs[0]) == metrics(runs[1])
+
+
+def test_own_keys_that_a_short_video_lacks_take_no_part(source, tmp_path):
+    recipe = load_recipe(write_recipe(tmp_path, source, schedule={"kind": "constant"}, train={"batch": 14}))
+    parts = build_parts(recipe)
+    encoder = build_seeded_encoder(recipe, 3)
+    method = MomentumContrast(recipe, parts, encoder, Runtime(1, "32-true", "cpu"))
+    assert method.views == (0, 1, 2, 3)
+    feed = Feed(
+        *(parts.images, parts.labels, parts.views, parts.order),
+        seed=1,
+        device=torch.device("cpu"),
+        numbers=method.views,
+    )
+    step = next(feed.steps(0, 1))
+    lengths = parts.images.index.lengths[step.labels]
+    # Query and shot are 15 frames (four, every second, twice), and the video positive needs 6 + 7 more.
+    expected = [[1, 2 if n >= 15 else EXCLUDED, 3 if n >= 28 else EXCLUDED] for n in lengths.tolist()]
+    assert method._own_ranks(step).T.tolist() == expected
+    assert {tuple(ranks) for ranks in expected} == {(1, 2, 3), (1, 2, -1), (1, -1, -1)}
+    assert [view.shape for view in step.views] == 4 * [(14, 3, 4, 16, 16)]
+
+
+def test_the_plan_tells_what_becomes_of_short_and_broken_videos(source, tmp_path):
+    text = rince("train", write_recipe(tmp_path, source), "--dry-run").stdout
+    assert "14 training videos, 2 classes" in text
+    assert "10 long enough, 2 without video positive, 2 without shot and video positive" in text
+    assert "left out: " in text
+    assert "broken.mp4" in text
+    assert "3D-ResNet-10" in text
+    assert "frame rank 1, shot rank 2, video rank 3" in text
+    assert "times 0.5 when the loss of 20 % of the samples, held out, has not fallen for 0 epochs" in text
+
+
+@pytest.fixture(scope="module")
+def trained(source, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("trained")
+    run = folder / "run"
+    rince("train", write_recipe(folder, source, train={"epochs": 1}), "--out", run)
+    return run
+
+
+def test_a_run_is_judged_and_finetuned(trained, source, monkeypatch):
+    short = load_recipe("video/finetune").model_copy(
+        update={
+            key: getattr(load_recipe("video/finetune"), key).model_copy(update=TINY[key])
+            for key in ("train", "save", "log", "schedule")
+        }
+    )
+    monkeypatch.setattr("rince.evaluation.videos.load_recipe", lambda *_: short)
+    said = rince("evaluate", trained, "--finetune").stderr
+    assert "left out of 'train'" in said
+    assert "finetuning on films" in said
+    found = json.loads((trained / "results.json").read_text())["metrics"]
+    run = open_trained(trained)
+    features = {}
+    for split in ("train", "test"):
+        index = load_index(str(source), split, run.clips)
+        with torch.inference_mode():
+            vectors = [run.encoder.features(clips_for_testing(run, index)(n)).mean(dim=0) for n in range(len(index))]
+        features[split] = (
+            torch.nn.functional.normalize(torch.stack(vectors), dim=1).double().numpy(),
+            index.labels.numpy(),
+        )
+    # mAP by a plain loop.
+    precisions = []
+    for query, label in zip(*features["test"], strict=True):
+        hits = features["train"][1][np.argsort(-(features["train"][0] @ query), kind="stable")] == label
+        precisions.append(np.mean((np.cumsum(hits) / np.arange(1, len(hits) + 1))[hits]))
+    assert found["retrieval/films/map"] == pytest.approx(np.mean(precisions), abs=1e-6)
+    tuned = open_trained(trained / "finetune" / "films")
+    assert tuned.recipe.model.start_from == str(trained.resolve())
+    with torch.inference_mode():
+        outputs = [
+            tuned.encoder(clips_for_testing(tuned, index)(n), raw=True).softmax(dim=1).mean(dim=0) for n in range(4)
+        ]
+    right = [int(output.argmax()) == label for output, label in zip(outputs, index.labels.tolist(), strict=True)]
+    assert found["finetune/films/accuracy"] == np.mean(right)
+    # A second time nothing is trained again; the finetuned run by itself has the same number.
+    assert "finetuning" not in rince("evaluate", trained, "--finetune").stderr
+    rince("evaluate", trained / "finetune" / "films")
+    again = json.loads((trained / "finetune" / "films" / "results.json").read_text())["metrics"]
+    assert again["finetune/films/accuracy"] == found["finetune/films/accuracy"]
+
+
+def test_finetuning_starts_from_the_network_of_the_run(trained, source, tmp_path):
+    run = tmp_path / "tuned"
+    recipe = write_recipe(tmp_path, source, "video/finetune", train={"max_steps": 1}, optimizer={"lr": 1e-30})
+    rince("train", recipe, f"model.start_from={trained}", "--out", run)
+    weights, before = (load_checkpoint(r / "last.ckpt", {"encoder"})["encoder"] for r in (run, trained))
+    names = [name for name in weights if name.startswith("backbone.") and name.endswith("weight")]
+    assert len(names) > 10
+    assert all(torch.equal(weights[name], before[name]) for name in names)
+    done = rince(
+        "train", recipe, f"model.start_from={trained}", "model.width=8", "--out", tmp_path / "other", check=False
+    )
+    assert done.returncode == 2
+    assert "holds another network than this recipe describes" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (["ranks={kind: classes}"], "ranks.kind=clips, a section `clips` and method.kind=contrast go together"),
+        (["ranks={kind: clips, frame: 1, shot: 3}"], "must count from 1 without a gap, got (1, 3, -1)"),
+        (["clips.short=skip"], "clips.short"),
+        (["clips.frames=400"], "is long enough for"),
+        (["data.test_split=test", "data.train_split=nosuch"], "nosuch"),
+        (["schedule.held_out=0.01"], "raise schedule.held_out"),
+    ],
+)
+def test_bad_recipes_for_videos(changes, message, source, tmp_path):
+    done = rince("train", write_recipe(tmp_path, source), *changes, "--out", tmp_path / "run", check=False)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert not (tmp_path / "run").exists()
+
+
+def test_options_for_the_other_kind_of_data_are_refused(trained):
+    done = rince("evaluate", trained, "--outliers", "fashion", check=False)
+    assert done.returncode == 2
+    assert "was trained on videos; --outliers and --probe paper are for runs on images" in done.stderr
