@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 import yaml
+from safetensors.torch import load_file
 
 from oracles.coded_videos import write_video
 from rince.config import load_recipe, recipe_names
@@ -189,10 +190,9 @@ def test_a_run_is_judged_and_finetuned(trained, source, monkeypatch):
         index = load_index(str(source), split, run.clips)
         with torch.inference_mode():
             vectors = [run.encoder.features(clips_for_testing(run, index)(n)).mean(dim=0) for n in range(len(index))]
-        features[split] = (
-            torch.nn.functional.normalize(torch.stack(vectors), dim=1).double().numpy(),
-            index.labels.numpy(),
-        )
+        kept = load_file(trained / "features" / f"films-{split}.safetensors")["features"]
+        torch.testing.assert_close(kept, torch.stack(vectors), rtol=1e-4, atol=1e-5)
+        features[split] = torch.nn.functional.normalize(kept, dim=1).numpy(), index.labels.numpy()
     # mAP by a plain loop.
     precisions = []
     for query, label in zip(*features["test"], strict=True):
