@@ -130,7 +130,9 @@ def penalty_curves(temperatures: Sequence[float], negatives: Tensor) -> Charted:
             yscale="log",
         )
         axes.set_ylim(1e-5, 1.5)
-        axes.legend(loc="upper left")
+        axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+        axes.minorticks_off()
+        axes.legend(loc="lower right")
 
     about = "Relative penalty of a negative against its similarity: steep for a low temperature, flat for a high one"
     rows = [

@@ -58,10 +58,11 @@
   const atRest = (k, first) => risingRoot((second) => k(first, second));
   const rankingStarts = (k) => (k(1, 1) <= 0 ? Infinity : risingRoot((both) => k(both, both)));
 
-  // The settings. Sliders are exact in steps; the number of negatives goes by powers of two.
+  // The settings. The number of negatives goes through a list of round numbers.
+  const NUMBERS = [1, 2, 3, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 4000];
   function settings() {
     const value = Object.fromEntries(sliders.map((slider) => [slider.id, Number(slider.value)]));
-    return { ...value, number: Math.round(2 ** value.number) };
+    return { ...value, number: NUMBERS[value.number] };
   }
 
   // Drawing.
