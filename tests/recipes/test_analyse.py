@@ -130,6 +130,7 @@ def test_similarities_and_violations_are_near_those_of_all_pairs(run, found):
     """The bank holds 64, so candidates are 64 of 200 images; all pairs tell the same within sampling."""
     before, after, ranks = by_hand(run)
     assert (found.queries, found.candidates) == (200, 64)
+    assert sum(map(len, found.similarities)) == 200 * 64 - 64  # no image is its own candidate
     ranks.fill_diagonal_(-1)
     for finding in found.ranks:
         chosen = ranks == finding.rank

@@ -239,5 +239,7 @@ def write_file(path: Path, content: bytes) -> Path:
         temporary.write_bytes(content)
         os.replace(temporary, path)
     except OSError as error:
+        if temporary.is_file():
+            temporary.unlink()
         raise ConfigError(f"cannot write {path}: {error.strerror}; choose another --out") from None
     return path
