@@ -12,6 +12,8 @@ from typing import Annotated, Literal
 
 import typer
 
+from rince.analysis.commands import app as analyse_app
+
 app = typer.Typer(
     name="rince",
     help="Contrastive learning from ranked positives.\n\nStart with: rince train demo/rince-in --out runs/first",
@@ -368,6 +370,9 @@ def ranks_audit(
     if picture is not None:
         draw_audit(found, picture)
         typer.echo(f"wrote {picture}")
+
+
+app.add_typer(analyse_app, name="analyse")
 
 
 @contextmanager
