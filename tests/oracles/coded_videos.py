@@ -27,9 +27,20 @@ def read_numbers(pictures):
 
 
 def write_video(
-    path, count, *, codec="libx264", gop=12, b_frames=2, times=None, width=WIDTH, height=HEIGHT, options=None, **extra
+    path,
+    count,
+    *,
+    first=0,
+    codec="libx264",
+    gop=12,
+    b_frames=2,
+    times=None,
+    width=WIDTH,
+    height=HEIGHT,
+    options=None,
+    **extra,
 ):
-    """`count` frames, 25 a second or at `times` (milliseconds)."""
+    """`count` frames, numbered from `first`, 25 a second or at `times` (milliseconds)."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with av.open(str(path), "w", **extra) as container:
         stream = container.add_stream(codec, rate=25)
@@ -40,7 +51,7 @@ def write_video(
         if times is not None:
             stream.codec_context.time_base = stream.time_base = Fraction(1, 1000)
         for number in range(count):
-            frame = av.VideoFrame.from_ndarray(coded_frame(number, width, height), format="rgb24")
+            frame = av.VideoFrame.from_ndarray(coded_frame(first + number, width, height), format="rgb24")
             if times is not None:
                 frame.pts, frame.time_base = times[number], Fraction(1, 1000)
             container.mux(stream.encode(frame))
