@@ -467,7 +467,7 @@ def test_settings_that_make_no_sense(tmp_path):
         list_videos(tmp_path, "train", layout="ucf")
     with pytest.raises(ConfigError, match="split_number is 1, 2 or 3, got 4"):
         list_videos(tmp_path, "train", split_number=4)
-    with pytest.raises(DataError, match=r"has no manifest\.csv"):
+    with pytest.raises(DataError, match=r"has no manifest.csv"):
         list_videos(tmp_path, "train", layout="manifest")
     (tmp_path / "list.csv").write_text("")
     with pytest.raises(DataError, match="is a file, but layout 'folders' is a folder"):
