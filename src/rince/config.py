@@ -120,6 +120,14 @@ class TextRanks(_Section):
     model: str | None = Field(None, description="a sentence-transformers model; null for the installed small one")
 
 
+class WordNetRanks(_Section):
+    """Ranks from the way between classes in WordNet, up to a common ancestor and down."""
+
+    kind: Literal["wordnet"]
+    thresholds: RisingCounts = Field([4], description="longest way of ranks 2, 3, …, in edges; siblings are 2 apart")
+    file: str | None = Field(None, description=".csv with child, parent; null for ImageNet's part of WordNet")
+
+
 class SimilarityRanks(_Section):
     """Ranks from a matrix of similarities between classes."""
 
@@ -163,7 +171,7 @@ class PositionRanks(_Section):
 
 
 Ranks = Annotated[
-    TreeRanks | TextRanks | SimilarityRanks | EmbeddingRanks | ClusterRanks | PositionRanks,
+    TreeRanks | TextRanks | WordNetRanks | SimilarityRanks | EmbeddingRanks | ClusterRanks | PositionRanks,
     Field(discriminator="kind"),
 ]
 
