@@ -61,6 +61,9 @@ class Data(_Section):
     taxonomy: str = Field(
         "none", description="none, column, folders, a shipped name (cifar100, fashion), or a YAML or CSV file"
     )
+    classes: str | None = Field(
+        None, description="take these classes only: a shipped list (imagenet100, …) or a text file, one name a line"
+    )
     limit: PositiveInt | None = Field(None, description="use a balanced part of this many training images")
     workers: Annotated[int, Field(ge=0)] = Field(
         2, description="processes that decode images too large to hold in memory"

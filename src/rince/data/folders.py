@@ -24,6 +24,7 @@ SUFFIXES = {".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".t
 # Nothing else is tried: Pillow would start other programs for some formats (EPS).
 FORMATS = ("PNG", "JPEG", "BMP", "GIF", "PPM", "TIFF", "WEBP")
 GRAY = {"1", "L"}
+UNLABELLED = ("image",)  # the one class of images that have no label
 DEEP = {"I", "F", "I;16", "I;16B", "I;16L", "I;16N"}
 # Folder and file names that mean a split, and the one name we give it.
 SPLITS = {
@@ -63,6 +64,25 @@ class ArrowImages(Sequence[Path | bytes]):
         if encoded is None and self.paths is not None and (path := self.paths[index].as_py()):
             return Path(path)
         return encoded or b""  # decoding says that there is nothing, and where
+
+
+class SomeOf(Sequence[Path | bytes]):
+    """Some of the images, in the order of their indices; none of them is read before it is asked for."""
+
+    def __init__(self, items: Sequence[Path | bytes], indices: Sequence[int]) -> None:
+        self.items, self.indices = items, indices
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    @overload
+    def __getitem__(self, index: int) -> Path | bytes: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Path | bytes]: ...
+    def __getitem__(self, index: int | slice) -> Path | bytes | list[Path | bytes]:
+        if isinstance(index, slice):
+            return [self.items[number] for number in self.indices[index]]
+        return self.items[self.indices[index]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,8 +160,39 @@ class LargeImages:
                 f"limit {limit} keeps nothing of {self.source!r}: it asks for one image of each of the first {more} "
                 f"of {len(self.class_names)} classes, and these have none; ask for at least {len(self.class_names)}"
             )
+        return self._some(torch.from_numpy(kept))
+
+    def of_classes(self, wanted: Sequence[str], list_name: str) -> LargeImages:
+        """The images of these classes, which keep their order and get new labels from 0.
+
+        Args:
+            wanted: class names.
+            list_name: what to call them in a message.
+        """
+        absent = [name for name in wanted if name not in self.class_names]
+        if absent:
+            raise DataError(
+                f"{self.source!r} lacks {len(absent)} of the {len(wanted)} classes of {list_name!r}, {absent[0]!r} "
+                f"first; its {len(self.class_names)} classes are called like {self.class_names[0]!r}"
+            )
+        chosen = [label for label, name in enumerate(self.class_names) if name in set(wanted)]
+        renumbered = torch.full((len(self.class_names),), -1)
+        renumbered[chosen] = torch.arange(len(chosen))
+        kept = (renumbered[self.labels] >= 0).nonzero()[:, 0]
+        if len(kept) == 0:
+            raise DataError(f"split {self.split!r} of {self.source!r} has no image of the classes of {list_name!r}")
+        paths = self.folder_paths
+        return replace(
+            self._some(kept),
+            labels=renumbered[self.labels[kept]],
+            class_names=tuple(self.class_names[label] for label in chosen),
+            superclasses=None if self.superclasses is None else self.superclasses[chosen],
+            folder_paths=None if paths is None else tuple(paths[label] for label in chosen),
+        )
+
+    def _some(self, kept: Tensor) -> LargeImages:
         rows = torch.arange(len(self)) if self.rows is None else self.rows
-        return replace(self, items=[self.items[i] for i in kept.tolist()], labels=self.labels[kept], rows=rows[kept])
+        return replace(self, items=SomeOf(self.items, kept.tolist()), labels=self.labels[kept], rows=rows[kept])
 
     @cached_property
     def fingerprint(self) -> str:
@@ -214,7 +265,7 @@ def find_images(source: str) -> LargeImages:
     if not files:
         raise DataError(f"no file under {source!r} ends in {' '.join(sorted(SUFFIXES))}")
     return LargeImages(
-        items=files, labels=torch.zeros(len(files), dtype=torch.int64), class_names=("image",), source=source
+        items=files, labels=torch.zeros(len(files), dtype=torch.int64), class_names=UNLABELLED, source=source
     )
 
 

@@ -87,6 +87,7 @@ def build_parts(recipe: Recipe, *, check_terms: bool = True) -> Parts:
         image_column=data.image_column,
         label_column=data.label_column,
         superclass_column=data.superclass_column,
+        classes=data.classes,
         limit=data.limit,
     )
     channels = int(images.images.shape[1]) if isinstance(images, ImageSet) else 3
