@@ -8,20 +8,22 @@ is applied to the whole batch.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from contextlib import ExitStack
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from rince.data.folders import LargeImages
+from rince.data.folders import LargeImages, OpenedImage
 from rince.data.images import ImageSet
 from rince.data.views import Views
 from rince.errors import DataError
 from rince.train.setup import BatchOrder
 
 QUERY_VIEW, KEY_VIEW = 0, 1
+OPEN = 32  # files at a time: enough to draw for many at once, far from what a process may hold
 
 
 class Step(NamedTuple):
@@ -107,6 +109,7 @@ class Feed:
             _Crops(self.images, self.views, self.seed, self.numbers),
             batch_sampler=_Batches(self, steps),
             num_workers=self.workers,
+            collate_fn=_as_it_is,
             prefetch_factor=2 if self.workers else None,
         )
         for step, crops in zip(steps, _plain_errors(loader), strict=True):
@@ -146,25 +149,58 @@ def _plain_errors(loader: Iterable[Tensor]) -> Iterator[Tensor]:
 
 
 class _Crops(Dataset[Tensor]):
-    """(epoch, sample id) → the crops of its views, `(views, 3, size, size)` uint8; run by loader workers."""
+    """(epoch, sample id) of a batch → the crops of its views, `(batch, views, 3, size, size)` uint8; run by workers."""
 
     def __init__(self, images: LargeImages, views: Views, seed: int, numbers: tuple[int, ...]) -> None:
         self.images, self.views, self.seed, self.numbers = images, views, seed, numbers
 
     def __getitem__(self, key: tuple[int, int]) -> Tensor:
-        epoch, sample = key
-        image = self.images.decode(sample)
-        crops = []
-        for view in self.numbers:
-            drawn = self.views.draw_parameters(
-                *image.shape[1:], seed=self.seed, epoch=epoch, view=view, sample_ids=torch.tensor([sample])
-            )
-            top, left, height, width = drawn.boxes[0].tolist()
-            crop = image[None, :, top : top + height, left : left + width].float()
-            size = (self.views.size, self.views.size)
-            resized = F.interpolate(crop, size, mode="bilinear", antialias=True)  # large images shrink a lot
-            crops.append(resized[0].round().clamp(0, 255).to(torch.uint8))
-        return torch.stack(crops)
+        return self.__getitems__([key])[0]
+
+    def __getitems__(self, keys: Sequence[tuple[int, int]]) -> Tensor:
+        size = self.views.size
+        crops = torch.empty(len(keys), len(self.numbers), 3, size, size, dtype=torch.uint8)
+        for start in range(0, len(keys), OPEN):
+            self._fill(crops[start : start + OPEN], keys[start : start + OPEN])
+        return crops
+
+    def _fill(self, crops: Tensor, keys: Sequence[tuple[int, int]]) -> None:
+        """Opens images to learn their sizes, draws boxes for all of them at once, then decodes and cuts."""
+        (epoch,) = {epoch for epoch, _ in keys}
+        ids = torch.tensor([sample for _, sample in keys])
+        with ExitStack() as stack:
+            opened = [stack.enter_context(self.images.opened(sample)) for sample in ids.tolist()]
+            heights, widths = (torch.tensor([getattr(image, side) for image in opened]) for side in ("height", "width"))
+            drawn = [
+                self.views.draw_parameters(
+                    heights, widths, seed=self.seed, epoch=epoch, view=view, sample_ids=ids
+                ).boxes
+                for view in self.numbers
+            ]
+            for image, boxes, out in zip(opened, torch.stack(drawn, dim=1).tolist(), crops, strict=True):
+                cut(image, boxes, out)
 
     def __len__(self) -> int:
         return len(self.images)
+
+
+def cut(image: OpenedImage, boxes: list[list[int]], out: Tensor) -> None:
+    """Decodes an image once and cuts the boxes of all views out of it.
+
+    Args:
+        image: not yet decoded.
+        boxes: top, left, height and width of every view, in pixels of the stored image.
+        out: `(views, 3, size, size)` uint8, where the crops go.
+    """
+    size = out.shape[-1]
+    shrinkage = image.shrinkage(min(min(box[2:]) for box in boxes), size)
+    pixels = torch.from_numpy(image.pixels(shrinkage))[None]  # channels last in memory, which torch resizes fastest
+    for box, crop in zip(boxes, out, strict=True):
+        top, left, height, width = (side // shrinkage for side in box)
+        part = pixels[:, :, top : top + height, left : left + width]
+        crop[:] = F.interpolate(part, (size, size), mode="bilinear", antialias=True)[0]  # large images shrink a lot
+
+
+def _as_it_is(crops: Any) -> Any:
+    """A batch that needs no collating."""
+    return crops
