@@ -156,7 +156,10 @@ def evaluate(
     runs: Annotated[list[Path] | None, typer.Argument(help="Folders of trained runs.", show_default=False)] = None,
     outliers: Annotated[
         list[str] | None,
-        typer.Option(help="Images of no class of the run: a hub name, a folder or parquet. Repeat for several."),
+        typer.Option(
+            help="Images of no class of the run: a hub name, a folder or parquet; SOURCE:LIST for some of its classes. "
+            "Repeat for several."
+        ),
     ] = None,
     probe: Annotated[
         Literal["fast", "paper"],

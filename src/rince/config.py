@@ -61,6 +61,9 @@ class Data(_Section):
     taxonomy: str = Field(
         "none", description="none, column, folders, a shipped name (cifar100, fashion), or a YAML or CSV file"
     )
+    classes: str | None = Field(
+        None, description="take these classes only: a shipped list (imagenet100, …) or a text file, one name a line"
+    )
     limit: PositiveInt | None = Field(None, description="use a balanced part of this many training images")
     workers: Annotated[int, Field(ge=0)] = Field(
         2, description="processes that decode images too large to hold in memory"
@@ -148,6 +151,14 @@ class TextRanks(_Section):
     model: str | None = Field(None, description="a sentence-transformers model; null for the installed small one")
 
 
+class WordNetRanks(_Section):
+    """Ranks from the way between classes in WordNet, up to a common ancestor and down."""
+
+    kind: Literal["wordnet"]
+    thresholds: RisingCounts = Field([4], description="longest way of ranks 2, 3, …, in edges; siblings are 2 apart")
+    file: str | None = Field(None, description=".csv with child, parent; null for ImageNet's part of WordNet")
+
+
 class SimilarityRanks(_Section):
     """Ranks from a matrix of similarities between classes."""
 
@@ -215,7 +226,7 @@ class ClipRanks(_Section):
 
 
 Ranks = Annotated[
-    TreeRanks | TextRanks | SimilarityRanks | EmbeddingRanks | ClusterRanks | PositionRanks | ClipRanks,
+    TreeRanks | TextRanks | WordNetRanks | SimilarityRanks | EmbeddingRanks | ClusterRanks | PositionRanks | ClipRanks,
     Field(discriminator="kind"),
 ]
 

@@ -29,6 +29,7 @@ from typing import Any
 import yaml
 
 from rince.config import Recipe, load_recipe
+from rince.data.class_lists import outlier_name
 from rince.errors import ConfigError, DataError
 from rince.report.tables import Table, beside_the_paper, csv_text, latex, markdown, paper_tables
 from rince.train.record import CHECKPOINT, ENVIRONMENT, RECIPE, write_whole
@@ -263,7 +264,7 @@ def is_done(job: Job) -> bool:
         results = json.loads((job.folder / RESULTS).read_text())
     except (OSError, ValueError):
         return False
-    wanted = [f"outliers/{Path(source).name}/auroc" for source in job.outliers]
+    wanted = [f"outliers/{outlier_name(source)}/auroc" for source in job.outliers]
     wanted += ["probe/best_test_accuracy"] if "paper" in job.commands[1] else []
     return (
         set(wanted) <= results["metrics"].keys()

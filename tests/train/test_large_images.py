@@ -1,13 +1,17 @@
 """A practitioner's folder: photographs of many sizes, classes in nested folders, decoded by workers."""
 
+import io
+
 import numpy as np
 import pytest
 import torch
 from PIL import Image
 
+from rince import DataError
 from rince.config import load_recipe
-from rince.data.folders import LargeImages
-from rince.train.feed import Feed
+from rince.data.folders import LargeImages, OpenedImage
+from rince.data.views import Views
+from rince.train.feed import Feed, _Crops, cut
 from rince.train.setup import build_parts
 from train.tiny import TINY, rince, write_recipe
 
@@ -89,3 +93,86 @@ def test_a_broken_photograph_is_named(photographs, tmp_path):
         assert done.returncode == 2
         assert "3.jpg" in done.stderr
         assert "Traceback" not in done.stderr
+
+
+def test_a_photograph_that_breaks_off_is_named_too(photographs, tmp_path):
+    """Its size can be read, so it is opened together with others before its pixels are asked for."""
+    folder = tmp_path / "broken/train/a"
+    folder.mkdir(parents=True)
+    for i in range(8):
+        Image.effect_noise((200 + i, 150), 60).convert("RGB").save(folder / f"{i}.jpg")
+    whole = (folder / "3.jpg").read_bytes()
+    (folder / "3.jpg").write_bytes(whole[: len(whole) // 2])
+    images = LargeImages(sorted(folder.iterdir()), torch.zeros(8, dtype=torch.int64), ("a",), source="broken")
+    crops = _Crops(images, Views(size=24, mean=[0.5] * 3, std=[0.5] * 3), 0, (0, 1))
+    with pytest.raises(DataError, match=r"3\.jpg' of 'broken' does not decode as an image"):
+        crops.__getitems__([(0, sample) for sample in range(8)])
+
+
+def jpeg(array, **options):
+    out = io.BytesIO()
+    Image.fromarray(array).save(out, "JPEG", quality=95, **options)
+    return out.getvalue()
+
+
+def smooth(height, width):
+    """Three slopes, which any good resizing keeps."""
+    y, x = np.mgrid[0:height, 0:width]
+    return np.stack([255 * y / height, 255 * x / width, 127 * (x / width + y / height)], axis=-1).astype(np.uint8)
+
+
+@pytest.mark.parametrize(
+    ("boxes", "shrinkage"),
+    [
+        ([[0, 0, 401, 602], [10, 20, 391, 388]], 8),
+        ([[0, 0, 401, 602], [101, 37, 199, 230]], 4),
+        ([[300, 501, 101, 97], [0, 0, 401, 602]], 2),
+        ([[0, 0, 401, 602], [17, 300, 95, 95]], 1),
+    ],
+)
+def test_a_crop_is_the_part_of_the_photograph_in_its_box(boxes, shrinkage):
+    """Against Pillow's own crop and resize of the whole image; shrunk while decoding only as far as the view allows."""
+    array = smooth(401, 602)
+    image = OpenedImage(jpeg(array), "slopes")
+    assert (image.height, image.width) == (401, 602)
+    assert image.shrinkage(min(min(box[2:]) for box in boxes), 48) == shrinkage
+    out = torch.empty(2, 3, 48, 48, dtype=torch.uint8)
+    cut(image, boxes, out)
+    for box, crop in zip(boxes, out, strict=True):
+        top, left, height, width = box
+        area = (left, top, left + width, top + height)
+        expected = np.asarray(Image.fromarray(array).resize((48, 48), Image.Resampling.BILINEAR, box=area))
+        off = np.abs(crop.permute(1, 2, 0).numpy().astype(int) - expected)
+        # A box in shrunk pixels is off by up to one of them: shrinkage / 401 of 255 for the steepest slope.
+        assert off.max() <= 3 + 2 * 255 * shrinkage / 401
+        assert off.mean() <= 1 + 255 * shrinkage / 401
+
+
+def test_only_jpegs_are_shrunk_while_decoding():
+    out = io.BytesIO()
+    Image.fromarray(smooth(400, 400)).save(out, "PNG")
+    with OpenedImage(out.getvalue(), "png") as image:
+        assert image.shrinkage(400, 40) == 1
+        assert image.pixels().shape == (3, 400, 400)
+    for mode, channels in (("L", 1), ("CMYK", 3)):
+        encoded = io.BytesIO()
+        Image.fromarray(smooth(403, 400)).convert(mode).save(encoded, "JPEG")
+        with OpenedImage(encoded.getvalue(), mode) as image:
+            assert image.pixels(image.shrinkage(400, 100)).shape == (channels, 101, 100)
+
+
+def test_a_sample_gets_the_same_crops_in_any_batch(photographs, tmp_path):
+    parts = build_parts(load_recipe(recipe_for(tmp_path, photographs, 0)))
+    crops = _Crops(parts.images, parts.views, 7, (0, 1))
+    many = crops.__getitems__([(2, sample) for sample in range(len(parts.images))])
+    assert many.shape == (48, 2, 3, 24, 24)  # more than are opened at a time
+    assert torch.equal(many[41], crops[2, 41])
+    height, width = parts.images.decode(41).shape[1:]
+    boxes = [
+        parts.views.draw_parameters(height, width, seed=7, epoch=2, view=view, sample_ids=torch.tensor([41])).boxes[0]
+        for view in (0, 1)
+    ]
+    out = torch.empty(2, 3, 24, 24, dtype=torch.uint8)
+    with parts.images.opened(41) as image:
+        cut(image, [box.tolist() for box in boxes], out)
+    assert torch.equal(out, many[41])

@@ -13,6 +13,7 @@ from rince.analysis.equilibrium import RankBalance
 from rince.analysis.penalties import push_of_terms
 from rince.data.classes import class_levels
 from rince.data.order import permutation
+from rince.data.video_set import VideoSet
 from rince.errors import ConfigError, DataError
 from rince.evaluation.embed import embed_once, open_trained
 from rince.evaluation.evaluate import load_split
@@ -192,6 +193,7 @@ def _compare(folder: Path, parts: Parts, bank: int, split: Split, tell: Tell) ->
             f"{folder} stopped at step {run.step} of {run.steps}, so it has not come to rest; finish it with "
             f"`rince train --resume {folder}`"
         )
+    assert not isinstance(parts.images, VideoSet)  # ranks between classes, which was checked
     images = parts.images if split == "train" else load_split(run, run.recipe.data.test_split)
     if images.class_names != parts.images.class_names:
         raise DataError(f"the splits of {run.recipe.data.source!r} do not have the same classes; name them alike")

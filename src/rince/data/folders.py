@@ -7,6 +7,7 @@ import io
 import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -24,6 +25,8 @@ SUFFIXES = {".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".t
 # Nothing else is tried: Pillow would start other programs for some formats (EPS).
 FORMATS = ("PNG", "JPEG", "BMP", "GIF", "PPM", "TIFF", "WEBP")
 GRAY = {"1", "L"}
+SHRINKAGES = (8, 4, 2)  # that JPEG decodes to
+UNLABELLED = ("image",)  # the one class of images that have no label
 DEEP = {"I", "F", "I;16", "I;16B", "I;16L", "I;16N"}
 # Folder and file names that mean a split, and the one name we give it.
 SPLITS = {
@@ -36,6 +39,9 @@ SPLITS = {
     "test": "test",
     "testing": "test",
 }
+
+
+Pixels = np.ndarray[tuple[int, int, int], np.dtype[np.uint8]]
 
 
 class ArrowImages(Sequence[Path | bytes]):
@@ -63,6 +69,84 @@ class ArrowImages(Sequence[Path | bytes]):
         if encoded is None and self.paths is not None and (path := self.paths[index].as_py()):
             return Path(path)
         return encoded or b""  # decoding says that there is nothing, and where
+
+
+class OpenedImage:
+    """An image before it is decoded, in a `with` statement. Whatever is wrong with it becomes a message that names it.
+
+    Args:
+        item: path or encoded bytes.
+        name: for messages.
+
+    Attributes:
+        height: as it is stored.
+        width: likewise.
+    """
+
+    def __init__(self, item: Path | bytes, name: str) -> None:
+        self._name = name
+        with self._named_errors():
+            self._image = Image.open(io.BytesIO(item) if isinstance(item, bytes) else item, formats=FORMATS)
+        self.width, self.height = self._image.size
+
+    def __enter__(self) -> OpenedImage:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._image.close()
+
+    def shrinkage(self, shortest: int, size: int) -> int:
+        """By how much to shrink while decoding: 1, 2, 4 or 8. JPEG leaves out what only the finest details need.
+
+        Args:
+            shortest: side of what will be cut out, in pixels of the stored image.
+            size: what has to be left of it at least.
+        """
+        if self._image.format != "JPEG":
+            return 1
+        return next((factor for factor in SHRINKAGES if shortest // factor >= size), 1)
+
+    def pixels(self, shrinkage: int = 1) -> Pixels:
+        """uint8 `(1 or 3, height, width)`, sides divided by `shrinkage` and rounded up."""
+        with self._named_errors():
+            if shrinkage > 1:
+                self._image.draft(self._image.mode, (self.width // shrinkage, self.height // shrinkage))
+            self._image.load()
+            if self._image.mode in DEEP:
+                raise DataError(
+                    f"{self._name} has more than 8 bits per pixel (mode {self._image.mode}); convert it to 8"
+                )
+            array = np.array(_without_palette(self._image))
+        return array[None] if array.ndim == 2 else array.transpose(2, 0, 1)
+
+    @contextmanager
+    def _named_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except DataError:
+            raise
+        except Exception as error:  # Pillow raises OSError, SyntaxError, ValueError, struct.error, … on bad images
+            reason = str(error).partition(" <_io")[0].replace("\n", " ") or type(error).__name__
+            raise DataError(f"{self._name} does not decode as an image ({reason}); mend it or take it out") from error
+
+
+class SomeOf(Sequence[Path | bytes]):
+    """Some of the images, in the order of their indices; none of them is read before it is asked for."""
+
+    def __init__(self, items: Sequence[Path | bytes], indices: Sequence[int]) -> None:
+        self.items, self.indices = items, indices
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    @overload
+    def __getitem__(self, index: int) -> Path | bytes: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Path | bytes]: ...
+    def __getitem__(self, index: int | slice) -> Path | bytes | list[Path | bytes]:
+        if isinstance(index, slice):
+            return [self.items[number] for number in self.indices[index]]
+        return self.items[self.indices[index]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,26 +183,14 @@ class LargeImages:
         pixels = self.pixels(index)
         return torch.from_numpy(np.repeat(pixels, 3, axis=0) if len(pixels) == 1 else pixels)
 
-    def pixels(self, index: int) -> np.ndarray[tuple[int, int, int], np.dtype[np.uint8]]:
+    def pixels(self, index: int) -> Pixels:
         """One image as uint8 `(1, height, width)` if it is grayscale, else `(3, height, width)`."""
-        try:
-            item = self.items[index]
-            with Image.open(io.BytesIO(item) if isinstance(item, bytes) else item, formats=FORMATS) as image:
-                image.load()
-                if image.mode not in DEEP:
-                    plain = _without_palette(image)
-                    array = np.frombuffer(plain.tobytes(), np.uint8).reshape(plain.height, plain.width, -1)
-                    return array.transpose(2, 0, 1).copy()  # the bytes are read-only
-                mode = image.mode
-        except Exception as error:  # Pillow raises OSError, SyntaxError, ValueError, struct.error, … on bad images
-            reason = str(error).partition(" <_io")[0].replace("\n", " ") or type(error).__name__
-            raise DataError(
-                f"{self.origin(index)} of {self.source!r} does not decode as an image ({reason}); "
-                "mend it or take it out"
-            ) from error
-        raise DataError(
-            f"{self.origin(index)} of {self.source!r} has more than 8 bits per pixel (mode {mode}); convert it to 8"
-        )
+        with self.opened(index) as image:
+            return image.pixels()
+
+    def opened(self, index: int) -> OpenedImage:
+        """One image of which only the size was read, to be closed after use."""
+        return OpenedImage(self.items[index], f"{self.origin(index)} of {self.source!r}")
 
     def origin(self, index: int) -> str:
         """What to call an image in a message: its file, or its row."""
@@ -140,8 +212,39 @@ class LargeImages:
                 f"limit {limit} keeps nothing of {self.source!r}: it asks for one image of each of the first {more} "
                 f"of {len(self.class_names)} classes, and these have none; ask for at least {len(self.class_names)}"
             )
+        return self._some(torch.from_numpy(kept))
+
+    def of_classes(self, wanted: Sequence[str], list_name: str) -> LargeImages:
+        """The images of these classes, which keep their order and get new labels from 0.
+
+        Args:
+            wanted: class names.
+            list_name: what to call them in a message.
+        """
+        absent = [name for name in wanted if name not in self.class_names]
+        if absent:
+            raise DataError(
+                f"{self.source!r} lacks {len(absent)} of the {len(wanted)} classes of {list_name!r}, {absent[0]!r} "
+                f"first; its {len(self.class_names)} classes are called like {self.class_names[0]!r}"
+            )
+        chosen = [label for label, name in enumerate(self.class_names) if name in set(wanted)]
+        renumbered = torch.full((len(self.class_names),), -1)
+        renumbered[chosen] = torch.arange(len(chosen))
+        kept = (renumbered[self.labels] >= 0).nonzero()[:, 0]
+        if len(kept) == 0:
+            raise DataError(f"split {self.split!r} of {self.source!r} has no image of the classes of {list_name!r}")
+        paths = self.folder_paths
+        return replace(
+            self._some(kept),
+            labels=renumbered[self.labels[kept]],
+            class_names=tuple(self.class_names[label] for label in chosen),
+            superclasses=None if self.superclasses is None else self.superclasses[chosen],
+            folder_paths=None if paths is None else tuple(paths[label] for label in chosen),
+        )
+
+    def _some(self, kept: Tensor) -> LargeImages:
         rows = torch.arange(len(self)) if self.rows is None else self.rows
-        return replace(self, items=[self.items[i] for i in kept.tolist()], labels=self.labels[kept], rows=rows[kept])
+        return replace(self, items=SomeOf(self.items, kept.tolist()), labels=self.labels[kept], rows=rows[kept])
 
     @cached_property
     def fingerprint(self) -> str:
@@ -214,7 +317,7 @@ def find_images(source: str) -> LargeImages:
     if not files:
         raise DataError(f"no file under {source!r} ends in {' '.join(sorted(SUFFIXES))}")
     return LargeImages(
-        items=files, labels=torch.zeros(len(files), dtype=torch.int64), class_names=("image",), source=source
+        items=files, labels=torch.zeros(len(files), dtype=torch.int64), class_names=UNLABELLED, source=source
     )
 
 

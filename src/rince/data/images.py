@@ -23,7 +23,8 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped]
 import torch
 from torch import Tensor
 
-from rince.data.folders import SPLITS, ArrowImages, LargeImages, read_folder
+from rince.data.class_lists import read_class_list
+from rince.data.folders import SPLITS, UNLABELLED, ArrowImages, LargeImages, find_images, read_folder
 from rince.errors import ConfigError, DataError
 
 EMBEDDED = ("fashion",)
@@ -71,6 +72,7 @@ def load_images(
     image_column: str | None = None,
     label_column: str | None = None,
     superclass_column: str | None = None,
+    classes: str | None = None,
     limit: int | None = None,
 ) -> ImageSet | LargeImages:
     """Reads one split.
@@ -83,6 +85,7 @@ def load_images(
         image_column: default `img` or `image`.
         label_column: default `fine_label` or `label`. Integers with the names in the file, or strings.
         superclass_column: default `coarse_label`, if there is one.
+        classes: take these classes only: a list that ships, such as `imagenet100`, or a text file.
         limit: keep the first `limit / classes` samples of every class, in their order. If that is not whole, the first
             `limit % classes` classes give one more; a class with fewer samples gives them all.
 
@@ -92,18 +95,49 @@ def load_images(
     if limit is not None and limit < 1:
         raise ConfigError(f"limit must be at least 1, got {limit}; leave it out to keep all images")
     encoded = _encoded(source, split, (image_column, label_column, superclass_column))
+    if classes is not None:
+        encoded = encoded.of_classes(read_class_list(classes), classes)
     if limit is not None:
         encoded = encoded.limited(limit)
     small = _in_memory(encoded)
     return encoded if small is None else small
 
 
-def _encoded(source: str, split: str, columns: tuple[str | None, str | None, str | None]) -> LargeImages:
+def load_outliers(source: str, split: str, classes: str | None = None) -> ImageSet | LargeImages:
+    """Images that only have to be of no known class: of the split, else of test or val, else all there are.
+
+    Args:
+        source: as `load_images` takes it; labels are not needed, so it may also be a folder of images in any order.
+        split: to try first.
+        classes: take these classes only, as in `load_images`.
+    """
+    problem: DataError | None = None
+    encoded: LargeImages | None = None
+    for name in dict.fromkeys((split, "test", "val", "train")):
+        try:
+            encoded = _encoded(source, name, (None, None, None), needs_labels=False)
+            break
+        except DataError as error:
+            problem = problem or error
+    if encoded is None:
+        assert problem is not None
+        if not Path(source).is_dir() or next(_parquet_files(Path(source)), None):
+            raise problem
+        encoded = find_images(source)
+    if classes is not None:
+        encoded = encoded.of_classes(read_class_list(classes), classes)
+    small = _in_memory(encoded)
+    return encoded if small is None else small
+
+
+def _encoded(
+    source: str, split: str, columns: tuple[str | None, str | None, str | None], *, needs_labels: bool = True
+) -> LargeImages:
     if source in EMBEDDED:
         return _from_tables(source, split, _parquet_splits(str(files("rince") / f"data/embedded/{source}")), columns)
     path = Path(source)
     if path.is_file() or (path.is_dir() and next(_parquet_files(path), None)):
-        return _from_tables(source, split, _parquet_splits(source), columns)
+        return _from_tables(source, split, _parquet_splits(source), columns, needs_labels=needs_labels)
     if path.is_dir():
         if any(columns):
             raise ConfigError(
@@ -111,7 +145,7 @@ def _encoded(source: str, split: str, columns: tuple[str | None, str | None, str
             )
         return read_folder(source, split)
     if re.fullmatch(r"\w[\w.-]*/\w[\w.-]*", source):
-        return _from_tables(source, split, _hub_splits(source), columns, may_name_files=True)
+        return _from_tables(source, split, _hub_splits(source), columns, may_name_files=True, needs_labels=needs_labels)
     raise DataError(
         f"data source {source!r} does not exist; give a local path, a hub name such as 'uoft-cs/cifar100', "
         f"or embedded data: {', '.join(EMBEDDED)}"
@@ -180,13 +214,17 @@ def _from_tables(
     split: str,
     splits: dict[str, Reader],
     columns: tuple[str | None, str | None, str | None],
+    *,
     may_name_files: bool = False,
+    needs_labels: bool = True,
 ) -> LargeImages:
     chosen = SPLITS.get(split, split)
     if chosen not in splits:
         raise DataError(f"{source!r} has no split {split!r}; there are {', '.join(map(repr, splits))}")
     there = splits[chosen]([]).column_names
     image_column = _column(source, there, "image", columns[0], IMAGE_COLUMNS)
+    if not needs_labels and not set(LABEL_COLUMNS) & set(there):
+        return _unlabelled(source, split, splits[chosen]([image_column])[image_column], may_name_files)
     label_column = _column(source, there, "label", columns[1], LABEL_COLUMNS)
     superclass_column = columns[2] or next((n for n in SUPERCLASS_COLUMNS if n in there and n != label_column), None)
     if superclass_column:
@@ -213,6 +251,21 @@ def _from_tables(
         source=source,
         split=split,
         rows=torch.arange(len(table)),
+    )
+
+
+def _unlabelled(source: str, split: str, column: pa.ChunkedArray, may_name_files: bool) -> LargeImages:
+    """Images without labels, all of them of one class."""
+    if len(column) == 0:
+        raise DataError(f"split {split!r} of {source!r} is empty; it has columns but no rows")
+    encoded, paths = _image_column(source, "image", column)
+    return LargeImages(
+        items=ArrowImages(encoded, paths if may_name_files else None),
+        labels=torch.zeros(len(column), dtype=torch.int64),
+        class_names=UNLABELLED,
+        source=source,
+        split=split,
+        rows=torch.arange(len(column)),
     )
 
 

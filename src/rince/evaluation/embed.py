@@ -138,7 +138,9 @@ def _batches(run: TrainedRun, images: ImageSet | LargeImages) -> Iterator[Tensor
         return
 
     def prepare(index: int) -> Tensor:
-        image = torch.from_numpy(images.pixels(index))
+        with images.opened(index) as opened:
+            shrinkage = opened.shrinkage(min(opened.height, opened.width), run.views.size)
+            image = torch.from_numpy(opened.pixels(shrinkage))
         return run.views.resize_and_normalise(with_channels(image[None], run.channels))
 
     with ThreadPoolExecutor(torch.get_num_threads()) as pool:  # Pillow decodes without holding up other threads

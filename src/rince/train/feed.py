@@ -10,15 +10,16 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from rince.data.folders import LargeImages
+from rince.data.folders import LargeImages, OpenedImage
 from rince.data.images import ImageSet
 from rince.data.order import HELD_OUT_EPOCH, Order
 from rince.data.video_set import VideoSet
@@ -26,9 +27,10 @@ from rince.data.views import KEY_VIEW, QUERY_VIEW, Views
 from rince.errors import DataError
 from rince.train.setup import BatchOrder
 
-Loaded = tuple[Tensor, Tensor]
+Loaded = tuple[Tensor, Tensor | None]
 FindParts = Callable[[int], tuple[int, tuple[Tensor, ...]]]
 """A step to its epoch and the sample ids of every process."""
+OPEN = 32  # files at a time: enough to draw for many at once, far from what a process may hold
 
 
 class Step(NamedTuple):
@@ -121,11 +123,12 @@ class Feed:
             together = self._pool.map if self._pool else map
             yield list(together(lambda view: make(view=view), self.numbers)), None  # noqa: B023 - called at once
 
-    def _from_workers(self, steps: range, parts: FindParts) -> Iterator[tuple[list[Tensor], Tensor]]:
+    def _from_workers(self, steps: range, parts: FindParts) -> Iterator[tuple[list[Tensor], Tensor | None]]:
         loader = DataLoader(
             self._cropped(),
             batch_sampler=_Batches(steps, parts, self.process),
             num_workers=self.workers,
+            collate_fn=None if isinstance(self.images, VideoSet) else _all_present,
             prefetch_factor=2 if self.workers else None,
         )
         for step, (crops, present) in zip(steps, _plain_errors(loader), strict=True):
@@ -138,9 +141,9 @@ class Feed:
                     self.views.size, self.views.size, seed=self.seed, epoch=epoch, view=view, sample_ids=ids
                 ).to(self.device)
                 made.append(self.views.apply(pixels, drawn._replace(boxes=whole)))
-            yield made, present.to(self.device)
+            yield made, None if present is None else present.to(self.device)
 
-    def _cropped(self) -> Dataset[Loaded]:
+    def _cropped(self) -> Dataset[Any]:
         if isinstance(self.images, VideoSet):
             return self.images.clips(self.views, self.seed, self.numbers)
         assert isinstance(self.images, LargeImages)
@@ -180,29 +183,59 @@ def _plain_errors(loader: Iterable[Loaded]) -> Iterator[Loaded]:
         raise DataError(str(error).rpartition("DataError: ")[2].strip()) from None
 
 
-class _Crops(Dataset[Loaded]):
-    """(epoch, sample id) → the crops of its views, `(views, 3, size, size)` uint8, and that all are there.
-
-    Run by loader workers.
-    """
+class _Crops(Dataset[Tensor]):
+    """(epoch, sample id) of a batch → the crops of its views, `(batch, views, 3, size, size)` uint8; run by workers."""
 
     def __init__(self, images: LargeImages, views: Views, seed: int, numbers: tuple[int, ...]) -> None:
         self.images, self.views, self.seed, self.numbers = images, views, seed, numbers
 
-    def __getitem__(self, key: tuple[int, int]) -> Loaded:
-        epoch, sample = key
-        image = self.images.decode(sample)
-        crops = []
-        for view in self.numbers:
-            drawn = self.views.draw_parameters(
-                *image.shape[1:], seed=self.seed, epoch=epoch, view=view, sample_ids=torch.tensor([sample])
-            )
-            top, left, height, width = drawn.boxes[0].tolist()
-            crop = image[None, :, top : top + height, left : left + width].float()
-            size = (self.views.size, self.views.size)
-            resized = F.interpolate(crop, size, mode="bilinear", antialias=True)  # large images shrink a lot
-            crops.append(resized[0].round().clamp(0, 255).to(torch.uint8))
-        return torch.stack(crops), torch.ones(len(crops), dtype=torch.bool)
+    def __getitem__(self, key: tuple[int, int]) -> Tensor:
+        return self.__getitems__([key])[0]
+
+    def __getitems__(self, keys: Sequence[tuple[int, int]]) -> Tensor:
+        size = self.views.size
+        crops = torch.empty(len(keys), len(self.numbers), 3, size, size, dtype=torch.uint8)
+        for start in range(0, len(keys), OPEN):
+            self._fill(crops[start : start + OPEN], keys[start : start + OPEN])
+        return crops
+
+    def _fill(self, crops: Tensor, keys: Sequence[tuple[int, int]]) -> None:
+        """Opens images to learn their sizes, draws boxes for all of them at once, then decodes and cuts."""
+        (epoch,) = {epoch for epoch, _ in keys}
+        ids = torch.tensor([sample for _, sample in keys])
+        with ExitStack() as stack:
+            opened = [stack.enter_context(self.images.opened(sample)) for sample in ids.tolist()]
+            heights, widths = (torch.tensor([getattr(image, side) for image in opened]) for side in ("height", "width"))
+            drawn = [
+                self.views.draw_parameters(
+                    heights, widths, seed=self.seed, epoch=epoch, view=view, sample_ids=ids
+                ).boxes
+                for view in self.numbers
+            ]
+            for image, boxes, out in zip(opened, torch.stack(drawn, dim=1).tolist(), crops, strict=True):
+                cut(image, boxes, out)
 
     def __len__(self) -> int:
         return len(self.images)
+
+
+def cut(image: OpenedImage, boxes: list[list[int]], out: Tensor) -> None:
+    """Decodes an image once and cuts the boxes of all views out of it.
+
+    Args:
+        image: not yet decoded.
+        boxes: top, left, height and width of every view, in pixels of the stored image.
+        out: `(views, 3, size, size)` uint8, where the crops go.
+    """
+    size = out.shape[-1]
+    shrinkage = image.shrinkage(min(min(box[2:]) for box in boxes), size)
+    pixels = torch.from_numpy(image.pixels(shrinkage))[None]  # channels last in memory, which torch resizes fastest
+    for box, crop in zip(boxes, out, strict=True):
+        top, left, height, width = (side // shrinkage for side in box)
+        part = pixels[:, :, top : top + height, left : left + width]
+        crop[:] = F.interpolate(part, (size, size), mode="bilinear", antialias=True)[0]  # large images shrink a lot
+
+
+def _all_present(crops: Any) -> Loaded:
+    """A batch that needs no collating; an image has all its views."""
+    return crops, None

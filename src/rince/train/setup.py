@@ -132,6 +132,7 @@ def _load(recipe: Recipe) -> ImageSet | LargeImages | VideoSet:
         image_column=data.image_column,
         label_column=data.label_column,
         superclass_column=data.superclass_column,
+        classes=data.classes,
         limit=data.limit,
     )
 
