@@ -87,6 +87,10 @@ class Feed:
             ids = parts[self.process].to(self.device)
             yield Step(epoch, step, [len(part) for part in parts], self.labels[ids], views)
 
+    def epoch(self, epoch: int) -> Iterator[Step]:
+        """The steps of one epoch."""
+        return self.steps(epoch * self.order.steps_per_epoch, (epoch + 1) * self.order.steps_per_epoch)
+
     def parts(self, step: int) -> tuple[int, tuple[Tensor, ...]]:
         """Epoch of a step, and the sample ids that every process takes."""
         epoch, within = divmod(step, self.order.steps_per_epoch)
