@@ -300,7 +300,8 @@ def reproduce(
     table: Annotated[
         str,
         typer.Argument(
-            help="cifar100, temperature, bank-size, smoothing, two-heads, scl-two-heads.", show_default=False
+            help="cifar100, imagenet100, temperature, bank-size, smoothing, two-heads, scl-two-heads, threshold.",
+            show_default=False,
         ),
     ],
     out: Annotated[Path, typer.Option(help="Folder for runs and table; go on with it by the same command.")],
@@ -308,7 +309,8 @@ def reproduce(
         Literal["full", "reduced"], typer.Option(help="full: the paper's, days on GPUs; reduced: minutes a run.")
     ] = "reduced",
     data: Annotated[
-        Path | None, typer.Option(help="Folder that holds cifar100, cifar10, tiny-imagenet; else from the hub.")
+        Path | None,
+        typer.Option(help="Folder that holds cifar100, cifar10, tiny-imagenet, imagenet, awa2; else from the hub."),
     ] = None,
     rows: Annotated[list[str] | None, typer.Option(help="A row's name; repeat for several. All by default.")] = None,
     seeds: Annotated[list[int] | None, typer.Option(help="Repeat for several. By default 123, 546, 937.")] = None,

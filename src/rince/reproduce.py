@@ -227,8 +227,15 @@ class Reproduction:
         for folder in (self.out, summary):
             write_table(table, folder)
 
-    def _source(self, name: str) -> str:
+    def _source(self, text: str) -> str:
+        """Where data lies; `name:list` for a part of its classes."""
+        name, colon, classes = text.partition(":")
+        return self._place(name) + colon + classes
+
+    def _place(self, name: str) -> str:
         if self.data is None:
+            if name not in HUB:
+                raise ConfigError(f"{name} cannot be had from the hub; give --data DIR, a folder that holds {name}")
             return HUB[name]
         if not (self.data / name).exists():
             raise DataError(f"--data {self.data} holds no {name}; put it there, or leave out --data to use the hub")

@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from rince import reproduce
+from rince.errors import ConfigError
 from rince.report import tables
 from train.tiny import TINY, rince, write_recipe
 
@@ -163,3 +164,29 @@ def test_full_scale_is_judged_by_the_papers_probe(tmp_path):
     )
     assert "--probe" not in reduced
     assert full[-2:] == ["--probe", "paper"]
+
+
+def test_tables_on_imagenet_name_their_outliers_by_lists(tmp_path):
+    for name in ("imagenet", "awa2", "tiny-imagenet"):
+        (tmp_path / name).mkdir()
+    jobs = {
+        table: reproduce.Reproduction(table, "reduced", tmp_path / "out", data=tmp_path, seeds=[1]).plan()
+        for table in ("imagenet100", "threshold")
+    }
+    assert [job.row for job in jobs["imagenet100"]] == ["Cross-entropy s.a.", "SCL-out", "RINCE-out-in"]
+    place = f"{tmp_path}/imagenet:imagenet-outliers-"
+    assert jobs["imagenet100"][0].outliers == (*(place + n for n in "123"), f"{tmp_path}/awa2")
+    thresholds = [job.load().ranks.thresholds[0] for job in jobs["threshold"]]
+    assert thresholds == [float(job.row) for job in jobs["threshold"]] == [0.35, 0.4, 0.45, 0.5, 0.55]
+    assert jobs["threshold"][0].outliers == (f"{tmp_path}/tiny-imagenet:tiny-imagenet-20",)
+    with pytest.raises(ConfigError, match="imagenet cannot be had from the hub; give --data DIR"):
+        reproduce.Reproduction("imagenet100", "full", tmp_path / "out").plan()
+
+
+def test_a_column_may_be_the_mean_of_several_numbers():
+    metrics = {f"outliers/imagenet-outliers-{n}/auroc": n / 10 for n in (1, 2, 6)} | {"probe/accuracy": 0.5}
+    table = tables.beside_the_paper("imagenet100", {"SCL-out": [{"seed": 1, "metrics": metrics}]})
+    cells = table.rows[1].cells
+    assert cells["outliers/imagenet-outliers-*/auroc"].mean == pytest.approx(0.3)
+    assert cells["outliers/imagenet-outliers-*/auroc"].paper == (79.779, 1.274)
+    assert cells["outliers/awa2/auroc"].mean is None

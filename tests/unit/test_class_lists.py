@@ -135,3 +135,16 @@ def test_outliers_need_no_labels(tmp_path, name):
         load_images(str(tmp_path / name), "train" if name == "photos.parquet" else "test")
     with pytest.raises(DataError, match="does not exist"):
         load_outliers(str(tmp_path / "nowhere"), "test")
+
+
+def test_a_split_may_be_a_part_of_every_class(folder, tmp_path):
+    first, last = load_images(folder, "train[:2]"), load_images(folder, "train[2:]")
+    assert grays(first) == [0, 1, 10, 11, 20, 21, 30, 31]
+    assert grays(last) == [2, 12, 22, 32]
+    assert grays(load_images(folder, "train[1:2]", classes=write(tmp_path, "dog"))) == [11]
+    assert grays(load_images(folder, "train[1:]", limit=4)) == [1, 11, 21, 31]
+    assert len(load_outliers(folder, "train[2:]")) == 12  # of outliers, all
+    with pytest.raises(DataError, match="no class has so many"):
+        load_images(folder, "train[3:]")
+    with pytest.raises(DataError, match="no split 'val'"):
+        load_images(folder, "val[:2]")

@@ -20,7 +20,7 @@ def write(folder, values, name="recipe.yaml"):
 
 def test_every_recipe_that_ships_is_valid_and_teaches():
     names = recipe_names()
-    assert len(names) == 27
+    assert len(names) == 31
     for name in names:
         recipe = load_recipe(name)
         assert recipe.name == name
@@ -74,6 +74,25 @@ def test_recipes_of_the_paper_have_its_numbers():
     batch = methods["cifar100/hierarchical-triplet"]
     assert (batch["anchors"], batch["near"], batch["random"]) == (30, 10, 182)
     assert (methods["cifar100/fast-ap"]["bins"], methods["cifar100/fast-ap"]["categories"]) == (5, 2)
+
+
+def test_recipes_on_imagenet_have_the_papers_numbers():
+    rates = {"imagenet100/cross-entropy-sa": 0.3, "imagenet100/scl-out": 0.325, "imagenet100/rince-out-in": 0.3}
+    assert {name for name in recipe_names() if name.startswith("imagenet100/")} == rates.keys()
+    for name, lr in rates.items():
+        recipe = load_recipe(name)
+        assert recipe.optimizer.lr == lr
+        assert (recipe.train.batch, recipe.train.epochs, recipe.bank.size) == (768, 500, 8192)
+        assert (recipe.model.depth, recipe.model.stem, recipe.model.head_hidden) == (18, "imagenet", 2048)
+        assert (recipe.views.size, recipe.views.jitter, recipe.views.grayscale) == (224, (0.4, 0.4, 0.4, 0.1), 0.2)
+        assert recipe.data.classes == "imagenet100"
+        assert load_recipe(name, ["scale=reduced"]).optimizer.lr == pytest.approx(0.6 * lr)
+    for name in ("imagenet100/rince-out-in", "tiny-imagenet/rince-out-in"):
+        recipe = load_recipe(name)
+        assert [(t.temperature, t.positives) for t in recipe.terms] == [(0.1, "out"), (0.225, "in")]
+        assert recipe.ranks.thresholds == [0.45]
+        assert "stsb-roberta-large" in recipe.ranks.model
+        assert load_recipe(name, ["scale=reduced"]).ranks.model is None
 
 
 def test_the_reduced_scale_is_one_for_all_rows():

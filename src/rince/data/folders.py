@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import os
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -107,7 +108,7 @@ class OpenedImage:
         return next((factor for factor in SHRINKAGES if shortest // factor >= size), 1)
 
     def pixels(self, shrinkage: int = 1) -> Pixels:
-        """uint8 `(1 or 3, height, width)`, sides divided by `shrinkage` and rounded up."""
+        """uint8 `(1 or 3, height, width)`, sides divided by `shrinkage` and rounded up. To be asked for once."""
         with self._named_errors():
             if shrinkage > 1:
                 self._image.draft(self._image.mode, (self.width // shrinkage, self.height // shrinkage))
@@ -117,6 +118,7 @@ class OpenedImage:
                     f"{self._name} has more than 8 bits per pixel (mode {self._image.mode}); convert it to 8"
                 )
             array = np.array(_without_palette(self._image))
+            self._image.close()  # others may be open; the memory it takes is soon needed for the next of them
         return array[None] if array.ndim == 2 else array.transpose(2, 0, 1)
 
     @contextmanager
@@ -202,17 +204,31 @@ class LargeImages:
     def limited(self, limit: int) -> LargeImages:
         """The first `limit / classes` images of every class; the first `limit % classes` classes give one more."""
         each, more = divmod(limit, len(self.class_names))
-        labels = self.labels.numpy()
-        order = np.argsort(labels, kind="stable")
-        counts = np.bincount(labels)
-        place = np.arange(len(labels)) - np.repeat(np.cumsum(counts) - counts, counts)  # of an image in its class
-        kept = np.sort(order[place < each + (labels[order] < more)])
-        if len(kept) == 0:
+        kept = self._places() < each + (self.labels < more)
+        if not kept.any():
             raise DataError(
                 f"limit {limit} keeps nothing of {self.source!r}: it asks for one image of each of the first {more} "
                 f"of {len(self.class_names)} classes, and these have none; ask for at least {len(self.class_names)}"
             )
-        return self._some(torch.from_numpy(kept))
+        return self._some(kept.nonzero()[:, 0])
+
+    def part(self, part: slice, split: str) -> LargeImages:
+        """Some of the images of every class, as if they were a split of this name."""
+        places = self._places()
+        chosen = torch.zeros(int(places.max()) + 1, dtype=torch.bool)
+        chosen[part] = True
+        kept = chosen[places].nonzero()[:, 0]
+        if len(kept) == 0:
+            raise DataError(f"split {split!r} of {self.source!r} is empty: no class has so many images")
+        return replace(self._some(kept), split=split)
+
+    def _places(self) -> Tensor:
+        """`(number,)`: how many images of its class come before each."""
+        order = self.labels.argsort(stable=True)
+        counts = self.labels.bincount()
+        places = torch.empty_like(order)
+        places[order] = torch.arange(len(order)) - (counts.cumsum(0) - counts).repeat_interleave(counts)
+        return places
 
     def of_classes(self, wanted: Sequence[str], list_name: str) -> LargeImages:
         """The images of these classes, which keep their order and get new labels from 0.
@@ -263,6 +279,14 @@ class LargeImages:
     def changed(self) -> int:
         """When the newest of the files was written, in nanoseconds; 0 for images in memory."""
         return max((item.stat().st_mtime_ns for item in self.items if isinstance(item, Path)), default=0)
+
+
+def split_part(split: str) -> tuple[str, slice | None]:
+    """`val[:40]` → the split, and which images of every class."""
+    found = re.fullmatch(r"(.+)\[(\d*):(\d*)\]", split)
+    if found is None:
+        return split, None
+    return found[1], slice(*(int(end) if end else None for end in found.groups()[1:]))
 
 
 def read_folder(source: str, split: str) -> LargeImages:

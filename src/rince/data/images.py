@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from rince.data.class_lists import read_class_list
-from rince.data.folders import SPLITS, UNLABELLED, ArrowImages, LargeImages, find_images, read_folder
+from rince.data.folders import SPLITS, UNLABELLED, ArrowImages, LargeImages, find_images, read_folder, split_part
 from rince.errors import ConfigError, DataError
 
 EMBEDDED = ("fashion",)
@@ -81,7 +81,8 @@ def load_images(
         source: the name of embedded data (`fashion`), a local path, or a hub name such as `uoft-cs/cifar100`, tried in
             this order. A path is a parquet file, a folder of them, or a folder of class folders, which may be nested,
             with split folders on top; without any split in its name, it is all "train".
-        split: such as "train", "val" or "test"; "valid" and "validation" mean "val".
+        split: such as "train", "val" or "test"; "valid" and "validation" mean "val". `val[:40]` is the first 40 images
+            of every class, `val[40:]` all others.
         image_column: default `img` or `image`.
         label_column: default `fine_label` or `label`. Integers with the names in the file, or strings.
         superclass_column: default `coarse_label`, if there is one.
@@ -94,13 +95,15 @@ def load_images(
     """
     if limit is not None and limit < 1:
         raise ConfigError(f"limit must be at least 1, got {limit}; leave it out to keep all images")
-    encoded = _encoded(source, split, (image_column, label_column, superclass_column))
+    name, part = split_part(split)
+    encoded = _encoded(source, name, (image_column, label_column, superclass_column))
+    if part is not None:
+        encoded = encoded.part(part, split)
     if classes is not None:
         encoded = encoded.of_classes(read_class_list(classes), classes)
     if limit is not None:
         encoded = encoded.limited(limit)
-    small = _in_memory(encoded)
-    return encoded if small is None else small
+    return _in_memory(encoded) or encoded
 
 
 def load_outliers(source: str, split: str, classes: str | None = None) -> ImageSet | LargeImages:
@@ -113,7 +116,7 @@ def load_outliers(source: str, split: str, classes: str | None = None) -> ImageS
     """
     problem: DataError | None = None
     encoded: LargeImages | None = None
-    for name in dict.fromkeys((split, "test", "val", "train")):
+    for name in dict.fromkeys((split_part(split)[0], "test", "val", "train")):
         try:
             encoded = _encoded(source, name, (None, None, None), needs_labels=False)
             break
@@ -126,8 +129,7 @@ def load_outliers(source: str, split: str, classes: str | None = None) -> ImageS
         encoded = find_images(source)
     if classes is not None:
         encoded = encoded.of_classes(read_class_list(classes), classes)
-    small = _in_memory(encoded)
-    return encoded if small is None else small
+    return _in_memory(encoded) or encoded
 
 
 def _encoded(

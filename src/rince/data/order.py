@@ -74,6 +74,17 @@ class Order:
         return batch.tensor_split(processes)[process]
 
 
+@dataclass(frozen=True)
+class OneByOne(Order):
+    """The samples as they come, in every epoch alike."""
+
+    seed: int = 0
+
+    def epoch(self, epoch: int) -> Tensor:  # noqa: ARG002 - of the interface
+        """`(number,)`: the ids of all samples."""
+        return torch.arange(self.number)
+
+
 @functools.lru_cache(maxsize=2)  # steps ask for their epoch one by one
 def permutation(number: int, seed: int, epoch: int) -> Tensor:
     """`(number,)`: 0 … number - 1 in an order that is a function of seed and epoch."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from rince.data.class_lists import outlier_name, split_source
 from rince.data.classes import class_levels, group_numbers
 from rince.data.folders import LargeImages
 from rince.data.images import ImageSet, load_images, load_outliers
+from rince.data.order import OneByOne
 from rince.data.views import Views
 from rince.errors import ConfigError, DataError
 from rince.evaluation.embed import BATCH, TrainedRun, embed_once, open_trained, with_channels
@@ -23,6 +24,7 @@ from rince.evaluation.judge import Tell, Verdict, judge, nobody
 from rince.evaluation.probe import Protocol
 from rince.evaluation.samples import Samples, read_samples
 from rince.evaluation.videos import judge_videos
+from rince.train.feed import Feed
 from rince.train.record import write_whole
 
 RESULTS, FIGURES = "results.json", "figures.json"
@@ -176,24 +178,25 @@ def _outliers(run: TrainedRun, name: str, source: str, tell: Tell, say: Callable
 
 def _epoch_features(run: TrainedRun, images: ImageSet | LargeImages) -> Callable[[int], Tensor]:
     """Training features of an epoch of the paper's probe: crop and flip, drawn anew every epoch."""
-    if not isinstance(images, ImageSet):
-        raise ConfigError(
-            f"the paper's probe crops anew every epoch, which needs the images of {images.source!r} in memory; use the "
-            "fast probe for images this large"
-        )
-    settings = run.recipe.views
+    settings, seed = run.recipe.views, run.recipe.seed
     views = Views(size=settings.size, jitter=None, grayscale=0.0, mean=settings.mean, std=settings.std)
+    if isinstance(images, LargeImages):
+        order, workers = OneByOne(len(images), BATCH), run.recipe.data.workers
+        cpu = torch.device("cpu")
+        feed = Feed(images, images.labels, views, order, seed=seed, device=cpu, workers=workers, numbers=(0,))
+        return lambda epoch: _features_of(run, (step.views[0] for step in feed.epoch(epoch)))
     pixels = with_channels(images.images, run.channels)
 
-    def features(epoch: int) -> Tensor:
-        with torch.inference_mode():
-            made = [
-                run.encoder.features(views(pixels[ids], seed=run.recipe.seed, epoch=epoch, view=0, sample_ids=ids))
-                for ids in torch.arange(len(pixels)).split(BATCH)
-            ]
-        return torch.cat(made).float().clone()
+    def batches(epoch: int) -> Iterator[Tensor]:
+        for ids in torch.arange(len(pixels)).split(BATCH):
+            yield views(pixels[ids], seed=seed, epoch=epoch, view=0, sample_ids=ids)
 
-    return features
+    return lambda epoch: _features_of(run, batches(epoch))
+
+
+def _features_of(run: TrainedRun, batches: Iterable[Tensor]) -> Tensor:
+    with torch.inference_mode():
+        return torch.cat([run.encoder.features(batch) for batch in batches]).float().clone()
 
 
 def read_results(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:

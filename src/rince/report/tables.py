@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import fnmatch
 import io
 import statistics
 from collections.abc import Iterable, Sequence
@@ -140,12 +141,18 @@ def beside_the_paper(table: str, results: dict[str, list[dict[str, Any]]]) -> Ta
 def _row(name: str, group: list[dict[str, Any]], metrics: Sequence[str], table: str | None, row: str | None) -> Row:
     cells = {
         metric: Cell(
-            tuple(result["metrics"][metric] for result in group if metric in result["metrics"]),
+            tuple(value for result in group if (value := _value(result["metrics"], metric)) is not None),
             paper_number(table, row, metric),
         )
         for metric in metrics
     }
     return Row(name, tuple(result["seed"] for result in group), cells)
+
+
+def _value(metrics: dict[str, float], metric: str) -> float | None:
+    """A number of a run; with a `*` in its name, the mean over all that it fits."""
+    found = [metrics[name] for name in fnmatch.filter(metrics, metric)]
+    return statistics.fmean(found) if found else None
 
 
 def _marked(rows: list[Row], metrics: Sequence[str]) -> list[Row]:

@@ -102,6 +102,10 @@ class Feed:
             range(len(batches)), lambda number: (HELD_OUT_EPOCH, batches[number].tensor_split(self.processes))
         )
 
+    def epoch(self, epoch: int) -> Iterator[Step]:
+        """The steps of one epoch."""
+        return self.steps(epoch * self.order.steps_per_epoch, (epoch + 1) * self.order.steps_per_epoch)
+
     def parts(self, step: int) -> tuple[int, tuple[Tensor, ...]]:
         """Epoch of a step, and the sample ids that every process takes."""
         epoch, within = divmod(step, self.order.steps_per_epoch)
