@@ -30,6 +30,7 @@ import yaml
 
 from rince.config import Recipe, load_recipe
 from rince.data.class_lists import outlier_name
+from rince.data.layouts import set_name
 from rince.errors import ConfigError, DataError
 from rince.report.tables import Table, beside_the_paper, csv_text, latex, markdown, paper_tables
 from rince.train.record import CHECKPOINT, ENVIRONMENT, RECIPE, write_whole
@@ -50,7 +51,8 @@ class Job:
     recipe: str
     overrides: tuple[str, ...]
     folder: Path
-    outliers: tuple[str, ...]
+    outliers: tuple[str, ...] = ()
+    finetuned_on: tuple[str, ...] = ()
 
     def load(self) -> Recipe:
         """The recipe as it will be run."""
@@ -60,6 +62,9 @@ class Job:
     def commands(self) -> tuple[list[str], list[str]]:
         """What a person would type to train and to evaluate it."""
         train = ["rince", "train", self.recipe, *self.overrides, "--out", str(self.folder)]
+        if self.finetuned_on:
+            videos = [text for source in self.finetuned_on for text in ("--on", source)]
+            return train, ["rince", "evaluate", str(self.folder), *videos, "--finetune"]
         outliers = [text for source in self.outliers for text in ("--outliers", source)]
         probe = [] if "scale=reduced" in self.overrides else ["--probe", "paper"]  # as long as training, on two cores
         return train, ["rince", "evaluate", str(self.folder), *outliers, *probe]
@@ -116,9 +121,14 @@ class Reproduction:
     def _job(self, row: str, seed: int) -> Job:
         table = paper_tables()[self.table]
         recipe, *changes = table["runs"][row]
-        overrides = (f"scale={self.scale}", f"data.source={self._source(table['data'])}", f"seed={seed}", *changes)
+        source = self._source(self._by_scale(table["data"]))
+        overrides = (f"scale={self.scale}", f"data.source={source}", f"seed={seed}", *changes)
         outliers = tuple(self._source(name) for name in table.get("outliers", []))
-        return Job(row, seed, recipe, overrides, self._folder(row) / f"seed-{seed}", outliers)
+        finetuned_on = tuple(self._source(name) for name in self._by_scale(table.get("finetune", [])))
+        return Job(row, seed, recipe, overrides, self._folder(row) / f"seed-{seed}", outliers, finetuned_on)
+
+    def _by_scale(self, value: Any) -> Any:
+        return value[self.scale] if isinstance(value, dict) else value
 
     def _folder(self, row: str) -> Path:
         return self.out / "runs" / _slug(row)
@@ -272,6 +282,7 @@ def is_done(job: Job) -> bool:
     except (OSError, ValueError):
         return False
     wanted = [f"outliers/{outlier_name(source)}/auroc" for source in job.outliers]
+    wanted += [f"finetune/{set_name(source)}/accuracy" for source in job.finetuned_on]
     wanted += ["probe/best_test_accuracy"] if "paper" in job.commands[1] else []
     return (
         set(wanted) <= results["metrics"].keys()

@@ -112,6 +112,12 @@ def list_videos(
     return _chosen(rows, str(source), split)
 
 
+def set_name(source: str | Path) -> str:
+    """What to call a set of videos: the folder it lies in."""
+    path = Path(source).resolve()
+    return path.parent.name if path.suffix == ".csv" else path.name
+
+
 def _chosen(rows: list[Row], source: str, split: str) -> VideoList:
     """Rows of some splits; classes are those of all of them, so labels agree."""
     known = {row.split for row in rows} - {"unused"}

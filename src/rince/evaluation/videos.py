@@ -16,6 +16,7 @@ from torch import Tensor
 
 from rince.config import CrossEntropyMethod, Recipe, load_recipe
 from rince.data.clips import read_test_clips
+from rince.data.layouts import set_name
 from rince.data.video_set import load_index
 from rince.data.videos import VideoIndex
 from rince.errors import ConfigError, DataError
@@ -53,7 +54,7 @@ def judge_videos(
     figures: dict[str, Any] = {"curves": {}, "outliers": {}, "class_similarity": {}, "neighbours": {}}
     protocol: dict[str, str] = {}
     for name, source in _named(list(sources) or [run.recipe.data.source]).items():
-        own = source == run.recipe.data.source
+        own = Path(source).resolve() == Path(run.recipe.data.source).resolve()
         train_split = run.recipe.data.train_split if own else "train"
         train, test = (
             _index(run, source, which, say)
@@ -86,8 +87,7 @@ def judge_videos(
 def _named(sources: list[str]) -> dict[str, str]:
     named: dict[str, str] = {}
     for source in sources:
-        path = Path(source).resolve()
-        name = path.parent.name if path.suffix == ".csv" else path.name
+        name = set_name(source)
         if name in named:
             raise ConfigError(f"two sets of videos are called {name!r}: {named[name]} and {source}; rename one")
         named[name] = source
