@@ -59,6 +59,33 @@ def write_video(
     return path
 
 
+def write_packed_avi(path, count):
+    """As DivX wrote them, and HMDB51 has them: a B-frame in one packet with the frame after it, then a packet of none.
+
+    The times that FFmpeg gives to such packets and frames are wrong.
+    """
+    plain = write_video(path.with_suffix(".plain.avi"), count, codec="mpeg4", b_frames=1)
+    with av.open(str(plain)) as container:
+        packets = [bytes(packet) for packet in container.demux(video=0) if packet.size]
+    start = b"\0\0\1\xb6"  # of a frame; its kind is in the next two bits, 2 for B
+    is_b = [packet[packet.index(start) + 4] >> 6 == 2 for packet in packets]
+    packets[0] = packets[0].replace(start, b"\0\0\1\xb2DivX503b1393p\0" + start, 1)
+    packed = []
+    for number, packet in enumerate(packets):
+        if is_b[number]:
+            packed[-1] += packet
+        packed.append(start + b"\x50\x40" if is_b[number] else packet)  # "this frame is not coded"
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream("mpeg4", rate=25)
+        stream.width, stream.height, stream.pix_fmt = WIDTH, HEIGHT, "yuv420p"
+        for number, data in enumerate(packed):
+            packet = av.Packet(data)
+            packet.stream, packet.pts, packet.dts, packet.is_keyframe = stream, number, number, number == 0
+            packet.time_base = Fraction(1, 25)
+            container.mux(packet)
+    return path
+
+
 def packet_places(path):
     """Where the encoded frames lie in a file: (first byte, bytes), in the order they are stored."""
     with av.open(str(path)) as container:

@@ -174,7 +174,8 @@ def _sought(
     packets: Iterator[Packet[VideoStream]] = _packets(container, stream)
     while following is not None:
         if (key := _last_up_to(keys, following)) > max(sent, 0):
-            packets = _packets_from(container, stream, times[following], times[key], times[0])
+            middle = (key + next((other for other in keys if other > key), len(times))) // 2
+            packets = _packets_from(container, stream, times[key], (times[middle], times[key], times[0]))
         for packet in packets:
             number = numbers.get(packet.pts)
             sent = max(sent, key, -1 if number is None else number)
@@ -194,15 +195,14 @@ def _sought(
 
 
 def _packets_from(
-    container: InputContainer, stream: VideoStream, time: int, *earlier: int
+    container: InputContainer, stream: VideoStream, time: int, targets: Sequence[int]
 ) -> Iterator[Packet[VideoStream]]:
-    """Packets from the keyframe on that is shown last before or at `time`, after a seek.
+    """Packets from the keyframe on that is shown at `time`, or from one before, after a seek to the first good target.
 
-    Some containers seek by the times at which frames are decoded, which are others: from the time at which the keyframe
-    is shown they may go to the one before, and from a later time to the one after. So the latest time is tried first,
-    and the `earlier` ones if that went too far.
+    Some containers seek by the times at which frames are decoded, which are others: from the time at which a keyframe
+    is shown they may go to the one before it. So a time halfway to the next keyframe is a better target than its own.
     """
-    for target in (time, *earlier):
+    for target in targets:
         container.seek(target, stream=stream, backward=True)
         packets = _packets(container, stream)
         first = next(packets, None)
@@ -311,5 +311,5 @@ def _increasing(values: Sequence[Any]) -> bool:
 
 
 def _reason(error: Exception) -> str:
-    text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    text: str = getattr(error, "strerror", None) or str(error)
     return text.replace("\n", " ") or type(error).__name__
