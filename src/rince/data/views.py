@@ -340,14 +340,19 @@ def _jitter(pixels: Tensor, order: Tensor, factors: Tensor) -> Tensor:
         (factors[:, SATURATION], (1 - factors[:, SATURATION]) * LUMA.to(pixels.device)),
         (torch.remainder(OWN_HUES.to(pixels.device) - 6 * factors[:, HUE], 6) - 3,),
     )
-    grouped, stop = torch.empty_like(pixels), 0
+    stop = 0
     for kind, count in zip(kinds.tolist(), counts.tolist(), strict=True):
         start, stop = stop, stop + count
-        group = torch.index_select(pixels, 0, by[start:stop], out=grouped[start:stop])
-        for digit in DIGITS:
-            if (step := kind // digit % 5) != NOTHING:
-                OPERATIONS[step](group, *(setting[start:stop] for setting in settings[step]))
-    return torch.index_select(grouped, 0, by.argsort(), out=pixels)
+        steps_of_kind = [step for digit in DIGITS if (step := kind // digit % 5) != NOTHING]
+        if not steps_of_kind:
+            continue
+        # A copy of its own, small enough that the allocator hands out the same memory every time: one large enough to
+        # be fetched from the system costs more than all four operations.
+        group = pixels.index_select(0, by[start:stop])
+        for step in steps_of_kind:
+            OPERATIONS[step](group, *(setting[start:stop] for setting in settings[step]))
+        pixels.index_copy_(0, by[start:stop], group)
+    return pixels
 
 
 def _brighten(pixels: Tensor, factor: Tensor) -> None:
@@ -397,5 +402,5 @@ def _exact_mean(values: Tensor) -> Tensor:
 
     Between 1 and 2, float32 numbers are multiples of 2⁻²³; float64 adds up to 2³⁰ of those without rounding.
     """
-    total = (values + 1).sum(dim=-1, keepdim=True, dtype=torch.float64)
+    total = (values + 1).double().sum(dim=-1, keepdim=True)
     return (total / values.shape[-1] - 1).to(torch.float32)
