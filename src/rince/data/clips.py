@@ -69,7 +69,7 @@ class ClipSampler:
         >>> positions = sampler.draw(0, 0, torch.tensor([3]), [40])
         >>> positions.shape
         torch.Size([1, 3, 4])
-        >>> sampler.report([40, 26, 25])
+        >>> sampler.report([40, 27, 26])
         {'whole': 2, 'shrunk': 0, 'dropped_video': 0, 'dropped_shot': 0, 'left_out': 1}
     """
 
