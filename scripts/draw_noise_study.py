@@ -1,4 +1,4 @@
-"""Draws quality against noise from the runs in results/, into results/noise-reduced/quality.svg and .png.
+"""Draws quality against noise from the runs in results/, into results/noise-reduced/quality.png and docs/figures/noise.svg.
 
     python scripts/draw_noise_study.py
 
@@ -37,7 +37,7 @@ def runs(pattern: str) -> list[dict]:
 
 def precision_recall(run: dict) -> tuple[float, float]:
     taxonomy = load_taxonomy("cifar100")
-    names = sorted(path[-1] for path in taxonomy.paths)
+    names = sorted(taxonomy.paths)  # the order of the labels
     paths = taxonomy.paths_for(names)
     found = rank_source(validate(run["recipe"], run["row"]), names, paths, 0)
     truth = TableRanks.from_tree(paths).table == 2
@@ -62,7 +62,7 @@ def main() -> None:
                     for run, precision, _ in noisy
                     if kind in run["row"]
                 )
-                places, values, rows = zip(*some, strict=True)
+                places, values, _ = zip(*some, strict=True)
                 label = {"flipped": "superclasses, pairs flipped", "text": "class names, by threshold"}[kind]
                 axes.plot(places, values, marker=marker, color=colour, linewidth=0.8, markersize=4.5, label=label)
                 for place, value, row in some:
@@ -75,8 +75,8 @@ def main() -> None:
             axes.set_title(name)
             axes.set_xlabel("precision of rank 2")
         figure.legend(*axes.get_legend_handles_labels(), loc="outside upper center", ncols=4)
-        for suffix in ("svg", "png"):
-            figure.savefig(RESULTS / "noise-reduced" / f"quality.{suffix}", dpi=150)
+        figure.savefig(RESULTS / "noise-reduced" / "quality.png", dpi=150)
+        figure.savefig(RESULTS.parent / "docs" / "figures" / "noise.svg")
     for run, precision, recall in noisy:
         print(f"{run['row']:14} precision {precision:.2f}, recall {recall:.2f}")
 
