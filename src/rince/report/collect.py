@@ -87,6 +87,11 @@ class Data:
     sets: dict[str, tuple[Videos, Videos]] = field(default_factory=dict)
 
     @property
+    def all_videos(self) -> list[Videos]:
+        """Of all sets, both sides."""
+        return [videos for pair in self.sets.values() for videos in pair]
+
+    @property
     def thing(self) -> str:
         """What one of them is: "image" or "video"."""
         return "video" if self.sets else "image"
@@ -165,7 +170,13 @@ def _open_videos(run: TrainedRun, figures: dict[str, Any], first: Shown | None) 
     """Needs what judging has left, and no video: those that are gone have no picture, and that is all."""
     if not figures.get("sets"):
         raise DataError(f"{run.folder} was judged by an older rince; run `rince evaluate {run.folder}` again")
-    sets = {name: (noted(facts, "train"), noted(facts, "test")) for name, facts in figures["sets"].items()}
+    seen = {(videos.fingerprint, videos.paths): videos for videos in (first.data.all_videos if first else ())}
+
+    def videos_of(facts: dict[str, Any], side: str) -> Videos:
+        own = noted(facts, side)
+        return seen.get((own.fingerprint, own.paths), own)  # already looked for on the disk
+
+    sets = {name: (videos_of(facts, "train"), videos_of(facts, "test")) for name, facts in figures["sets"].items()}
     name, (train, test) = next(iter(sets.items()))
     classes = tuple(map(str, test.class_names))
     data = Data(train, test, classes, (Level("class", classes, tuple(range(len(classes)))),), sets)

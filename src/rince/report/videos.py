@@ -27,11 +27,11 @@ class Films:
     """Moving thumbnails by number, each there once, however many runs show it.
 
     Attributes:
-        uris: in the order of their numbers.
+        uris: address → its number; ascending.
         gone: files that cannot be read any more.
     """
 
-    uris: list[str] = field(default_factory=list)
+    uris: dict[str, int] = field(default_factory=dict)
     gone: list[Path] = field(default_factory=list)
     _numbers: dict[Path, int | None] = field(default_factory=dict)
 
@@ -44,8 +44,8 @@ class Films:
                     self.gone.append(path)
                     self._numbers[path] = None
                 else:
-                    self._numbers[path] = len(self.uris)
-                    self.uris.append(data_uri(film))
+                    # Also by content: another run may have found the same video in another place.
+                    self._numbers[path] = self.uris.setdefault(data_uri(film), len(self.uris))
 
     def html(self, path: Path, about: str) -> str:
         """An image that the page's script fills, or what stands in for it."""
@@ -74,7 +74,7 @@ def nearest_videos(runs: Sequence[Shown], left_out: int) -> tuple[str, list[str]
     )
     pause = '<div class="tools"><button type="button" id="motion" hidden>Pause the videos</button></div>'
     script = "<noscript><p>The thumbnails need JavaScript.</p></noscript>"
-    return lede + pause + script + _note(films.gone) + text, films.uris
+    return lede + pause + script + _note(films.gone) + text, list(films.uris)
 
 
 def queries_shown(runs: int, sets: int) -> int:
