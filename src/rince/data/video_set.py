@@ -66,9 +66,13 @@ def load_index(source: str, split: str, settings: ClipSettings, *, progress: Pro
     videos = list_videos(
         source, split, layout=settings.layout, split_number=settings.split_number, splits=settings.splits
     )
+    return build_index(videos, index_cache(source), short_side=settings.short_side, progress=progress)
+
+
+def index_cache(source: str) -> Path:
+    """The file that keeps what was found in the videos of a source, in the cache of the user."""
     name = hashlib.sha256(os.path.abspath(source).encode()).hexdigest()[:32]
-    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "rince" / "videos" / f"{name}.jsonl"
-    return build_index(videos, cache, short_side=settings.short_side, progress=progress)
+    return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "rince" / "videos" / f"{name}.jsonl"
 
 
 def load_videos(

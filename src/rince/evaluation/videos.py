@@ -51,7 +51,7 @@ def judge_videos(
         say: is told what a person should know.
     """
     metrics: dict[str, float] = {}
-    figures: dict[str, Any] = {"curves": {}, "outliers": {}, "class_similarity": {}, "neighbours": {}}
+    figures: dict[str, Any] = {"sets": {}, "curves": {}, "outliers": {}, "class_similarity": {}, "neighbours": {}}
     protocol: dict[str, str] = {}
     for name, source in _named(list(sources) or [run.recipe.data.source]).items():
         own = Path(source).resolve() == Path(run.recipe.data.source).resolve()
@@ -72,6 +72,7 @@ def judge_videos(
         protocol |= verdict.protocol
         figures["curves"] |= verdict.figures["curves"]
         figures["class_similarity"] = figures["class_similarity"] or verdict.figures["class_similarity"]
+        figures["sets"][name] = _listed(source, train, test)
         figures["neighbours"][name] = _nearest(made[1].features, made[0].features, test, train)
         if isinstance(run.recipe.method, CrossEntropyMethod):
             metrics[f"finetune/{name}/accuracy"] = _accuracy(run, test, f"{name}-test", tell)
@@ -144,19 +145,50 @@ def _embed(run: TrainedRun, index: VideoIndex, *, raw: bool, tell: Callable[[int
 
 
 def _features(run: TrainedRun, index: VideoIndex, name: str, tell: Tell, *, raw: bool = False) -> Embedded:
-    source = {"videos": index.fingerprint, "clips": str(run.clips), "raw": str(raw)}
     return made_once(
         run,
         f"{name}-classes" if raw else name,
-        source,
+        _made_from(run, index.fingerprint, raw=raw),
         lambda: _embed(run, index, raw=raw, tell=lambda done, of: tell(f"features, {name}", done, of)),
     )
+
+
+def kept_features(run: TrainedRun, name: str, fingerprint: str) -> Embedded:
+    """The features that judging has left in the run's folder; the videos need not be there any more.
+
+    Args:
+        run: that was judged.
+        name: of the set and its side, such as `kth-test`.
+        fingerprint: of the videos.
+    """
+
+    def refuse() -> Embedded:
+        raise DataError(f"{run.folder} has no features of {name!r} any more; run `rince evaluate {run.folder}` again")
+
+    return made_once(run, name, _made_from(run, fingerprint, raw=False), refuse)
+
+
+def _made_from(run: TrainedRun, fingerprint: str, *, raw: bool) -> dict[str, str]:
+    return {"videos": fingerprint, "clips": str(run.clips), "raw": str(raw)}
 
 
 def _accuracy(run: TrainedRun, test: VideoIndex, name: str, tell: Tell) -> float:
     """Share of the test videos whose class gets the highest mean probability over clips."""
     found = _features(run, test, name, tell, raw=True).embeddings.argmax(dim=1)
     return float((found == test.labels).double().mean())
+
+
+def _listed(source: str, train: VideoIndex, test: VideoIndex) -> dict[str, Any]:
+    """What a report has to know of a set of videos, so that it can be made without them."""
+    sides = {
+        side: {
+            "fingerprint": index.fingerprint,
+            "videos": [str(path.absolute()) for path in index.videos.paths],
+            "labels": index.labels.tolist(),
+        }
+        for side, index in (("train", train), ("test", test))
+    }
+    return {"source": source, "classes": list(test.class_names), **sides}
 
 
 def _nearest(queries: Tensor, gallery: Tensor, test: VideoIndex, train: VideoIndex) -> list[dict[str, Any]]:
@@ -166,11 +198,11 @@ def _nearest(queries: Tensor, gallery: Tensor, test: VideoIndex, train: VideoInd
     near = cosines.topk(min(NEAREST, len(gallery)), dim=1)
     return [
         {
-            "query": str(test.videos.paths[query]),
+            "query": str(test.videos.paths[query].absolute()),
             "label": test.class_names[int(test.labels[query])],
             "near": [
                 {
-                    "video": str(train.videos.paths[place]),
+                    "video": str(train.videos.paths[place].absolute()),
                     "label": train.class_names[int(train.labels[place])],
                     "cosine": round(cosine, 4),
                 }

@@ -1,10 +1,10 @@
-"""The map: a balanced sample of test images, where each run puts them, and what it finds next to them."""
+"""The map: a balanced sample of test images or videos, where each run puts them, and what it finds next to them."""
 
 from __future__ import annotations
 
-import base64
 import io
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -18,6 +18,7 @@ from rince.evaluation.retrieval import nearest
 from rince.evaluation.samples import ranks_of
 from rince.evaluation.vectors import unit_vectors
 from rince.report.collect import Images, Shown
+from rince.report.footage import Videos, data_uri
 
 THUMB = 40  # pixels a side, at most
 COLUMNS = 64
@@ -64,12 +65,12 @@ def balanced_sample(labels: Tensor, number: int) -> Tensor:
 
 
 def sample_size(maps: int) -> int:
-    """How many test images the maps of a page show."""
+    """How many test images or videos the maps of a page show."""
     return min(SAMPLES, THUMBS // (NEIGHBOURS * maps))
 
 
 def map_run(shown: Shown, rows: Tensor) -> RunMap:
-    """Places a sample of the test images and looks up its nearest training images, by cosine before the head."""
+    """Places a sample of the test set and looks up what of the training set is nearest, by cosine before the head."""
     features = shown.test.features[rows]
     k = min(NEIGHBOURS, len(shown.train.features))
     queries, gallery = unit_vectors(features, "features"), unit_vectors(shown.train.features, "features")
@@ -111,6 +112,7 @@ def map_data(maps: Sequence[RunMap], rows: Tensor) -> dict[str, Any]:
         )
     return {
         "levels": [{"name": level.name, "groups": level.groups, "of": level.of_class} for level in data.levels],
+        "thing": data.thing,
         "rows": rows.tolist(),
         "classes": data.test.labels[rows].tolist(),
         "queries": sheet([(data.test, index) for index in rows.tolist()]),
@@ -125,13 +127,13 @@ def sheet(thumbs: Sequence[tuple[Images, int]]) -> dict[str, Any]:
     cell = -(-size // 8) * 8  # a lossy picture is made of blocks of 8, and neighbours must not bleed into each other
     columns = min(COLUMNS, len(thumbs))
     picture = Image.new("RGB", (columns * cell, -(-len(thumbs) // columns) * cell), "#808080")
-    for number, (images, index) in enumerate(thumbs):
-        y, x = divmod(number, columns)
-        picture.paste(thumbnail(images, index, size), (x * cell, y * cell))
+    with ThreadPoolExecutor(torch.get_num_threads()) as pool:  # decoding lets other threads work
+        for number, thumb in enumerate(pool.map(lambda thumb: thumbnail(thumb[0], thumb[1], size), thumbs)):
+            y, x = divmod(number, columns)
+            picture.paste(thumb, (x * cell, y * cell))
     out = io.BytesIO()
     picture.save(out, format="WEBP", quality=QUALITY, method=4)
-    uri = "data:image/webp;base64," + base64.b64encode(out.getvalue()).decode()
-    return {"uri": uri, "size": size, "cell": cell, "columns": columns}
+    return {"uri": data_uri(out.getvalue()), "size": size, "cell": cell, "columns": columns}
 
 
 def thumbnail(images: Images, index: int, size: int) -> Image.Image:
@@ -143,4 +145,6 @@ def thumbnail(images: Images, index: int, size: int) -> Image.Image:
 
 def _pixels(images: Images, index: int) -> Tensor:
     """`(1 or 3, height, width)` uint8."""
+    if isinstance(images, Videos):
+        return images.still(index)
     return images.images[index] if isinstance(images, ImageSet) else torch.from_numpy(images.pixels(index))

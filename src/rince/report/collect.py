@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +12,15 @@ from rince.data.classes import class_levels, class_paths
 from rince.data.folders import LargeImages
 from rince.data.images import ImageSet
 from rince.errors import ConfigError, DataError
-from rince.evaluation.embed import open_trained
+from rince.evaluation.embed import TrainedRun, open_trained
 from rince.evaluation.evaluate import levels_fingerprint, load_samples, load_split, read_results
 from rince.evaluation.judge import Tell
 from rince.evaluation.samples import Samples
+from rince.evaluation.videos import kept_features
+from rince.report.footage import Videos, noted
 from rince.train.record import METRICS
 
-Images = ImageSet | LargeImages
+Images = ImageSet | LargeImages | Videos
 
 # Settings that change how a run is kept, not what comes out of it.
 NO_DIFFERENCE = ("seed", "about", "paper", "save", "log", "data.workers")
@@ -51,8 +53,8 @@ class Shown:
         lines: of `metrics.jsonl`.
         label: what figures call the run; no two runs of a report have the same.
         data: a training and a test set that other runs may share.
-        train: features and labels of the training images.
-        test: features and labels of the test images.
+        train: features and labels of the training images or videos.
+        test: features and labels of those it was tested on.
     """
 
     folder: Path
@@ -68,12 +70,31 @@ class Shown:
 
 @dataclass(frozen=True)
 class Data:
-    """Images of a run and the levels of their classes, the finest first."""
+    """What a run is tested with.
+
+    Attributes:
+        train: images or videos; of several sets of videos, those of the first.
+        test: likewise.
+        classes: their names.
+        levels: of the classes, the finest first.
+        sets: of a run on videos, name of every set it was judged on → its training and its test videos.
+    """
 
     train: Images
     test: Images
     classes: tuple[str, ...]
     levels: tuple[Level, ...]
+    sets: dict[str, tuple[Videos, Videos]] = field(default_factory=dict)
+
+    @property
+    def all_videos(self) -> list[Videos]:
+        """Of all sets, both sides."""
+        return [videos for pair in self.sets.values() for videos in pair]
+
+    @property
+    def thing(self) -> str:
+        """What one of them is: "image" or "video"."""
+        return "video" if self.sets else "image"
 
 
 def collect(folders: list[Path], tell: Tell) -> list[Shown]:
@@ -103,7 +124,23 @@ def _open(folder: Path, first: Shown | None, tell: Tell) -> Shown:
                 f"the results in {folder} are of another checkpoint than the one it has now "
                 f"({str(part.get('checkpoint'))[:12]}, not {run.checkpoint[:12]}); run `rince evaluate {folder}` again"
             )
-    settings = run.recipe.data
+    if first is not None and (run.recipe.clips is None) != (first.recipe.clips is None):
+        kinds = ("images", "videos") if first.recipe.clips is None else ("videos", "images")
+        raise DataError(
+            f"{first.folder} and {folder} cannot stand in one report: one was trained on {kinds[0]}, the other on "
+            f"{kinds[1]}; write one report each"
+        )
+    if run.recipe.clips is None:
+        data, train, test = _open_images(run, results, first, tell)
+    else:
+        data, train, test = _open_videos(run, figures, first)
+    return Shown(folder, run.recipe, results, figures, _lines(folder / METRICS), "", data, train, test)
+
+
+def _open_images(
+    run: TrainedRun, results: dict[str, Any], first: Shown | None, tell: Tell
+) -> tuple[Data, Samples, Samples]:
+    folder, settings = run.folder, run.recipe.data
     same_split = first is not None and first.results.get("split") == results.get("split")
     if first is not None and same_split and first.recipe.data.model_dump() == settings.model_dump():
         data = first.data  # thousands of images, already decoded
@@ -114,6 +151,8 @@ def _open(folder: Path, first: Shown | None, tell: Tell) -> Shown:
         data = Data(
             train_images, test_images, tuple(map(str, test_images.class_names)), _levels(test_images, settings.taxonomy)
         )
+    assert not isinstance(data.train, Videos)
+    assert not isinstance(data.test, Videos)
     if first is not None:
         _refuse_other_data(folder, data, first)
     levels = class_levels(data.train, settings.taxonomy)
@@ -124,16 +163,46 @@ def _open(folder: Path, first: Shown | None, tell: Tell) -> Shown:
     train, test = (
         load_samples(run, images, levels, name, tell) for name, images in (("train", data.train), ("test", data.test))
     )
-    return Shown(folder, run.recipe, results, figures, _lines(folder / METRICS), "", data, train, test)
+    return data, train, test
+
+
+def _open_videos(run: TrainedRun, figures: dict[str, Any], first: Shown | None) -> tuple[Data, Samples, Samples]:
+    """Needs what judging has left, and no video: those that are gone have no picture, and that is all."""
+    if not figures.get("sets"):
+        raise DataError(f"{run.folder} was judged by an older rince; run `rince evaluate {run.folder}` again")
+    seen = {(videos.fingerprint, videos.paths): videos for videos in (first.data.all_videos if first else ())}
+
+    def videos_of(facts: dict[str, Any], side: str) -> Videos:
+        own = noted(facts, side)
+        return seen.get((own.fingerprint, own.paths), own)  # already looked for on the disk
+
+    sets = {name: (videos_of(facts, "train"), videos_of(facts, "test")) for name, facts in figures["sets"].items()}
+    name, (train, test) = next(iter(sets.items()))
+    classes = tuple(map(str, test.class_names))
+    data = Data(train, test, classes, (Level("class", classes, tuple(range(len(classes)))),), sets)
+    if first is not None:
+        _refuse_other_data(run.folder, data, first)
+    kept = [
+        kept_features(run, f"{name}-{side}", videos.fingerprint) for side, videos in (("train", train), ("test", test))
+    ]
+    samples = [
+        Samples(made.features, {"class": videos.labels}, made.embeddings)
+        for made, videos in zip(kept, (train, test), strict=True)
+    ]
+    return data, samples[0], samples[1]
 
 
 def _refuse_other_data(folder: Path, data: Data, first: Shown) -> None:
     both = f"{first.folder} and {folder} cannot stand in one report:"
-    if data.test.fingerprint != first.data.test.fingerprint:
-        raise DataError(
-            f"{both} they were tested on different images ({first.recipe.data.source!r}, {len(first.data.test):,} "
-            f"images, and {data.test.source!r}, {len(data.test):,}); write one report each"
-        )
+    pairs = [(first.data.test, data.test)]
+    pairs += [(first.data.sets[name][1], data.sets[name][1]) for name in data.sets if name in first.data.sets]
+    for theirs, own in pairs:
+        if own.fingerprint != theirs.fingerprint:
+            things = f"{data.thing}s"
+            raise DataError(
+                f"{both} they were tested on different {things} ({theirs.source!r}, {len(theirs):,} {things}, and "
+                f"{own.source!r}, {len(own):,}); write one report each"
+            )
     if data.levels != first.data.levels:
         raise DataError(
             f"{both} their classes are grouped differently, by {_level_names(first.data)} and by {_level_names(data)}; "
@@ -145,7 +214,7 @@ def _level_names(data: Data) -> str:
     return ", ".join(f"{level.name} ({len(level.groups)})" for level in data.levels)
 
 
-def _levels(images: Images, taxonomy: str) -> tuple[Level, ...]:
+def _levels(images: ImageSet | LargeImages, taxonomy: str) -> tuple[Level, ...]:
     """Levels with short names: the last part of a group's path, or the whole of it where two would be the same."""
     paths = class_paths(images, taxonomy)
     levels = []

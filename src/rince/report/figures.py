@@ -14,18 +14,21 @@ from rince.report.collect import Level, Shown
 from rince.report.drawing import DASHES, MUTED, NEGATIVE, RANKS, SHAPES, Drawn, clean, draw, group_marks, look, slug
 
 SQUARE = (5.4, 4.1)
+SAID = {"similarity/negative": "negatives", "validation/loss": "held-out samples"}
 POINTS = 120  # of a training curve; each is a mean over its part of the run
 
 
 def training_curves(runs: Sequence[Shown], names: Sequence[str]) -> list[list[Drawn]]:
-    """Up to three panels per run: terms, mean similarity and violated orders of every rank; scales common to all runs.
+    """Up to four panels per run: terms, mean similarity and violated orders of every rank; scales common to all runs.
 
-    A method that logs no terms shows its loss instead, and none of the panels it has no values for.
+    A run that holds samples out shows their loss beside that of its batches. A method that logs no terms shows its loss
+    instead, and none of the panels it has no values for.
     """
     panels = (
         ("terms", "term/", "Loss term of each rank", "term"),
         ("similarity", "similarity/", "Mean similarity", "cosine with the query"),
         ("violated", "violated/", "Violated orders", "share of pairs"),
+        ("validation", "validation/", "Loss", "loss"),
     )
     drawn: list[list[Drawn]] = [[] for _ in runs]
     for kind, prefix, title, axis in panels:
@@ -47,6 +50,8 @@ def training_curves(runs: Sequence[Shown], names: Sequence[str]) -> list[list[Dr
 
 def _logged(run: Shown, prefix: str) -> set[str]:
     found = {key for line in run.lines for key in line if key.startswith(prefix)}
+    if prefix == "validation/" and found:
+        return found | {"loss"}
     return found or {key for line in run.lines for key in line if key == "loss" and prefix == "term/"}
 
 
@@ -64,7 +69,7 @@ def _curves(
                 values,
                 color=NEGATIVE if negative else RANKS[place % len(RANKS)],
                 linestyle=DASHES[2 if negative else place % len(DASHES)],
-                label="negatives" if negative else f"rank {which}" if which.isdigit() else clean(which),
+                label=SAID.get(key) or (f"rank {which}" if which.isdigit() else clean(which)),
             )
         axes.set(title=title, xlabel="step", ylabel=axis, ylim=limits)
         axes.locator_params(axis="x", nbins=6)
@@ -102,7 +107,9 @@ def similarity_matrices(runs: Sequence[Shown], names: Sequence[str]) -> list[lis
         for row, matrix, run, name in zip(drawn, matrices, runs, names, strict=True):
             if matrix is not None:
                 paint = _matrix(matrix, groups, shown, f"{place.capitalize()} the head", limits)
-                about = f"Mean cosine between test images of two classes, {place} the head, {clean(run.label)}"
+                about = (
+                    f"Mean cosine between test {run.data.thing}s of two classes, {place} the head, {clean(run.label)}"
+                )
                 row.append(draw(f"similarity-{place}-{name}", about, paint, SQUARE))
     return drawn
 
@@ -133,7 +140,7 @@ def _matrix(
 
 
 def precision_recall(runs: Sequence[Shown]) -> list[Drawn]:
-    """One panel per level, all runs in it."""
+    """One panel per level, or per set of videos, all runs in it."""
 
     def paint_level(level: str) -> Callable[[Axes], None]:
         def paint(axes: Axes) -> None:
@@ -143,7 +150,8 @@ def precision_recall(runs: Sequence[Shown]) -> list[Drawn]:
                 axes.plot(
                     curve["recall"], curve["precision"], **look(number), label=f"{_short(run)}, mAP {average:.3f}"
                 )
-            axes.set(title=f"Same {clean(level)}", xlabel="recall", ylabel="precision", xlim=(0, 1))
+            title = clean(level) if runs[0].data.sets else f"Same {clean(level)}"
+            axes.set(title=title, xlabel="recall", ylabel="precision", xlim=(0, 1))
             axes.set_ylim(bottom=0)
             axes.legend(loc="upper right")
 
@@ -205,19 +213,22 @@ def outlier_panels(runs: Sequence[Shown], names: Sequence[str], outliers: str, n
 
 
 def planes(runs: Sequence[Shown]) -> list[Drawn]:
-    """Alignment and uniformity, one panel per level, all runs in it."""
+    """Alignment and uniformity, one panel per level, or per set of videos, all runs in it."""
+    sets = runs[0].data.sets
 
     def paint_level(level: str) -> Callable[[Axes], None]:
         def paint(axes: Axes) -> None:
             for number, run in enumerate(runs):
                 metrics = run.results["metrics"]
-                x, y = metrics[f"geometry/{level}/alignment"], metrics["geometry/uniformity"]
+                x = metrics[f"geometry/{level}/alignment"]
+                y = metrics[f"geometry/{level}/uniformity" if sets else "geometry/uniformity"]
                 axes.scatter(
                     x, y, s=58, color=look(number)["color"], marker=SHAPES[number % 4], label=_short(run), zorder=3
                 )
             _widen(axes)
             axes.locator_params(nbins=5)
-            axes.set(title=f"Same {clean(level)}", xlabel="alignment", ylabel="uniformity")
+            title = clean(level) if sets else f"Same {clean(level)}"
+            axes.set(title=title, xlabel="alignment", ylabel="uniformity")
             axes.annotate(
                 "better",
                 (0.02, 0.03),
@@ -231,7 +242,7 @@ def planes(runs: Sequence[Shown]) -> list[Drawn]:
 
         return paint
 
-    levels = [level.name for level in runs[0].data.levels]
+    levels = list(sets) or [level.name for level in runs[0].data.levels]
     return [
         draw(f"plane-{n}-{slug(level)}", f"Alignment and uniformity, level {clean(level)}", paint_level(level))
         for n, level in enumerate(levels, 1)
@@ -270,7 +281,7 @@ def still_maps(maps: Sequence[RunMap], names: Sequence[str], classes: Sequence[i
     return [
         draw(
             f"map-{name}-{number}-{slug(level.name)}",
-            f"t-SNE map of test images, {clean(run.shown.label)}, coloured by {clean(level.name)}",
+            f"t-SNE map of test {run.shown.data.thing}s, {clean(run.shown.label)}, coloured by {clean(level.name)}",
             paint_map(run, level, group_marks(run.shown.data.levels, number - 1)),
             SQUARE,
         )

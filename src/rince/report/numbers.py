@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from html import escape
 from itertools import groupby
 
@@ -11,20 +11,26 @@ from rince.report.collect import Shown
 from rince.report.drawing import DASHES, RUNS, clean
 from rince.report.tables import PERCENT, Cell, Table, direction, heading, number_text, paper_text
 
-HEADLINE = re.compile(r"probe/accuracy|retrieval/.*/(recall@1|map)|ranking/.*|outliers/.*/auroc")
+HEADLINE = re.compile(r"(probe|finetune)/(.*/)?accuracy|retrieval/.*/(recall@1|map)|ranking/[^/]*|outliers/.*/auroc")
+OF_A_SET = ("finetune/accuracy", "retrieval/map", "retrieval/recall@1", "probe/accuracy")
 ARROWS = {"up": "↑", "down": "↓", None: ""}
 SAID = {"up": "higher is better", "down": "lower is better", None: ""}
 
 
 def headline(metrics: Sequence[str]) -> list[str]:
-    """The metrics that a reader looks at first."""
-    return [metric for metric in metrics if HEADLINE.fullmatch(metric)]
+    """The metrics that a reader looks at first; those of sets of videos set by set."""
+    found = [metric for metric in metrics if HEADLINE.fullmatch(metric)]
+    sets = dict.fromkeys(metric.split("/")[1] for metric in found if re.fullmatch("(probe|finetune)/.*/.*", metric))
+    parts = [name.split("/") for name in OF_A_SET]
+    by_set = [metric for name in sets for kind, last in parts if (metric := f"{kind}/{name}/{last}") in found]
+    return by_set or found
 
 
 def facts(runs: Sequence[Shown]) -> str:
     """A row per run: what it is and how to recognise it in the figures."""
-    heads = ("scale", "seed", "steps", "training images", "loss", "data", "checkpoint")
-    left = {"loss", "data", "checkpoint"}
+    number_of = "judged on" if runs[0].data.sets else "training images"
+    heads = ("scale", "seed", "steps", number_of, "loss", "data", "checkpoint")
+    left = {"loss", "data", "checkpoint", "judged on"}
     rows = []
     for number, run in enumerate(runs):
         results = run.results
@@ -35,7 +41,7 @@ def facts(runs: Sequence[Shown]) -> str:
             "scale": results["scale"],
             "seed": str(results["seed"]),
             "steps": steps,
-            "training images": f"{results['images']['train']:,}",
+            number_of: ", ".join(run.data.sets) if run.data.sets else f"{results['images']['train']:,}",
             "loss": _loss(run),
             "data": run.recipe.data.source,
             "checkpoint": results["checkpoint"][:12],
@@ -77,7 +83,8 @@ def swatch(number: int) -> str:
 
 def comparison(table: Table, runs: Sequence[Shown]) -> str:
     """The table of headline metrics with the paper's numbers, and what to make of it."""
-    groups = [(name, list(members)) for name, members in groupby(table.metrics, _group)]
+    sets = runs[0].data.sets
+    groups = [(name, list(members)) for name, members in groupby(table.metrics, lambda m: _group(m, sets))]
     first = {members[0] for _, members in groups}
     top = "".join(f'<th scope="colgroup" colspan="{len(m)}">{escape(clean(name))}</th>' for name, m in groups)
     sub = "".join(
@@ -136,9 +143,12 @@ def _cell(metric: str, cell: Cell) -> str:
     return text
 
 
-def _group(metric: str) -> str:
+def _group(metric: str, sets: Container[str]) -> str:
+    """What columns side by side have in common: the set of videos, if there are such sets, else the kind of number."""
     kind, _, rest = metric.partition("/")
     middle = rest.rpartition("/")[0]
+    if middle and middle in sets:
+        return middle
     return {
         "probe": "Probe",
         "retrieval": f"Same {middle}",
@@ -151,7 +161,8 @@ def _leaf(metric: str) -> str:
     last = metric.rpartition("/")[2]
     middle = metric.partition("/")[2].rpartition("/")[0]
     name = heading(metric).removesuffix(f" {middle}") if middle else heading(metric)
-    name = {"probe accuracy": "accuracy", "rank order": "in order"}.get(name, name)
+    if not middle:  # the heading above says which
+        name = {"probe accuracy": "accuracy", "rank order": "in order"}.get(name, name)
     return f"{name} %" if any(part in last for part in PERCENT) else name
 
 

@@ -37,6 +37,48 @@
 
   if (!data.runs) return;
 
+  // Moving thumbnails: all of them move, or none does, as the system wants it until the button is used.
+  const films = [...document.querySelectorAll("img[data-film]")];
+  const motion = document.getElementById("motion");
+  const calm = matchMedia("(prefers-reduced-motion: reduce)");
+  const stills = new Map();
+  let moving = !calm.matches;
+
+  /** A film's first frame, as an address. */
+  async function still(uri) {
+    const image = make("img", { src: uri });
+    await image.decode();
+    const canvas = make("canvas", { width: image.naturalWidth, height: image.naturalHeight });
+    canvas.getContext("2d").drawImage(image, 0, 0);
+    return canvas.toDataURL("image/png");
+  }
+  function showFilms() {
+    motion.textContent = moving ? "Pause the videos" : "Play the videos";
+    for (const film of films) {
+      const uri = data.films[film.dataset.film];
+      if (moving) {
+        film.src = uri;
+        continue;
+      }
+      if (!stills.has(uri)) stills.set(uri, still(uri));
+      stills.get(uri).then((first) => {
+        if (!moving) film.src = first;
+      });
+    }
+  }
+  if (films.length) {
+    motion.hidden = false;
+    motion.addEventListener("click", () => {
+      moving = !moving;
+      showFilms();
+    });
+    calm.addEventListener("change", () => {
+      moving = !calm.matches;
+      showFilms();
+    });
+    showFilms();
+  }
+
   // Thumbnails: cut out of two sheets.
   for (const sheet of [data.queries, data.gallery]) {
     sheet.image = new Image();
@@ -83,7 +125,8 @@
   const maps = data.runs.map((run, number) => {
     const field = make("svg", {
       class: "field", viewBox: `0 0 ${SIZE} ${HEIGHT}`, tabindex: 0, role: "application",
-      "aria-roledescription": "map of images", "aria-label": `Map of ${run.places.length} test images, ${run.label}`,
+      "aria-roledescription": `map of ${data.thing}s`,
+      "aria-label": `Map of ${run.places.length} test ${data.thing}s, ${run.label}`,
       "aria-describedby": "map-help",
     });
     const wide = Math.max(...run.places.map((place) => place[0]));
@@ -222,7 +265,7 @@
     const close = make("button", { type: "button" }, "Close");
     close.addEventListener("click", shut);
     const words = make("div", {}, make("h3", {}, nameOf(0, data.classes[sample])),
-      make("p", {}, [...groupsAbove(data.classes[sample]), `test image ${data.rows[sample]}`].join(" \u00b7 ")));
+      make("p", {}, [...groupsAbove(data.classes[sample]), `test ${data.thing} ${data.rows[sample]}`].join(" \u00b7 ")));
     panel.replaceChildren(
       make("header", {}, thumb(data.queries, sample, describe(sample)), words, close),
       ...data.runs.map((run) => found(run, sample)),

@@ -13,15 +13,18 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from torch import Tensor
+
 import rince
 from rince.errors import ConfigError, RinceError
 from rince.evaluation.judge import Tell, nobody
 from rince.report import figures
 from rince.report.atlas import NEIGHBOURS, RunMap, balanced_sample, map_data, map_run, sample_size
-from rince.report.collect import Shown, collect
+from rince.report.collect import Images, Shown, collect
 from rince.report.drawing import RUNS, Drawn, clean, group_marks, slug
 from rince.report.numbers import comparison, facts, full_table, headline, protocols
 from rince.report.tables import Table, compare, csv_text, latex, markdown
+from rince.report.videos import nearest_videos, without_picture
 
 Section = tuple[str, str, str]
 """Id, heading, HTML."""
@@ -41,7 +44,7 @@ def write_report(runs: list[Path], out: Path, *, tell: Tell = nobody) -> Report:
     Each file is written whole or not at all, the page last. Files of the same names are replaced, others left alone.
 
     Args:
-        runs: folders of runs that `rince evaluate` has judged, all on the same test images.
+        runs: folders of runs that `rince evaluate` has judged, all on the same test images or videos.
         out: folder to write to; made if need be.
         tell: is told how far it is.
     """
@@ -61,20 +64,23 @@ def write_report(runs: list[Path], out: Path, *, tell: Tell = nobody) -> Report:
     for number, index in enumerate(mapped):
         tell(f"map of {shown[index].label}", number, len(mapped))
         maps.append(map_run(shown[index], rows))
-    classes = shown[0].test.labels[rows].tolist()
     results = [run.results for run in shown]
     table = compare(results)
     short = compare(results, headline(table.metrics))
     texts = {"table.md": markdown(short), "table.tex": latex(short), "table.csv": csv_text(table)}
 
     drawn: list[Drawn] = []
+    films: list[str] = []
+    videos = bool(shown[0].data.sets)
     stages: list[tuple[str, Callable[[], Section]]] = [
         ("numbers", lambda: ("numbers", "Numbers", comparison(short, shown) + _copyable(texts))),
         ("training curves", lambda: _training(shown, names, drawn)),
         ("similarity matrices", lambda: _similarity(shown, names, drawn)),
-        ("maps", lambda: _map(maps, [names[i] for i in mapped], classes, len(shown), drawn)),
+        ("maps", lambda: _map(maps, [names[i] for i in mapped], rows, len(shown), drawn)),
         ("precision and recall", lambda: _retrieval(shown, drawn)),
-        ("outliers", lambda: _outliers(shown, names, drawn)),
+        ("nearest videos", lambda: _nearest([shown[i] for i in mapped], len(shown), films))
+        if videos
+        else ("outliers", lambda: _outliers(shown, names, drawn)),
         ("geometry", lambda: _geometry(shown, drawn)),
         ("protocols", lambda: ("protocols", "Protocols", protocols(shown) + full_table(shown))),
     ]
@@ -82,7 +88,7 @@ def write_report(runs: list[Path], out: Path, *, tell: Tell = nobody) -> Report:
     for number, (what, build) in enumerate(stages):
         tell(what, number, len(stages))
         sections.append(build())
-    page = _page(shown, sections, map_data(maps, rows) | {"levels": _levels(shown[0])})
+    page = _page(shown, sections, map_data(maps, rows) | {"levels": _levels(shown[0]), "films": films})
     for figure in drawn:
         _write(out / "figures" / f"{figure.name}.png", figure.png)
         _write(out / "figures" / f"{figure.name}.svg", figure.svg)
@@ -138,14 +144,17 @@ def _levels(run: Shown) -> list[dict[str, Any]]:
 def _page(runs: Sequence[Shown], sections: Sequence[Section], data: dict[str, Any]) -> str:
     folder = files("rince") / "report"
     script = (folder / "page.js").read_text("utf-8")
-    source = clean(Path(runs[0].recipe.data.source.rstrip("/")).name)
+    data_set = runs[0].data
+    source = clean(", ".join(data_set.sets) or Path(runs[0].recipe.data.source.rstrip("/")).name)
     title = f"{clean(runs[0].label)} on {source}" if len(runs) == 1 else f"{len(runs)} runs on {source}"
-    levels = runs[0].data.levels
+    levels = data_set.levels
     above = " and ".join(f"{level.name} ({len(level.groups)})" for level in levels[1:])
-    lede = (
-        f"What {'this encoder' if len(runs) == 1 else 'these encoders'} learned, judged on {len(runs[0].data.test):,} "
-        f"test images of {len(levels[0].groups)} classes" + (f", grouped by {above}." if above else ".")
+    tests: list[Images] = [test for _, test in data_set.sets.values()] or [data_set.test]
+    tested = ", and on ".join(
+        f"{len(test):,} test {data_set.thing}s of {len(test.class_names)} classes" for test in tests
     )
+    learned = f"What {'this encoder' if len(runs) == 1 else 'these encoders'} learned"
+    lede = f"{learned}, judged on {tested}" + (f", grouped by {above}." if above else ".")
     values = {
         "title": escape(title),
         "lede": escape(clean(lede, 400)),
@@ -215,9 +224,15 @@ def _training(runs: Sequence[Shown], names: Sequence[str], drawn: list[Drawn]) -
 def _similarity(runs: Sequence[Shown], names: Sequence[str], drawn: list[Drawn]) -> Section:
     levels = runs[0].data.levels
     group = clean(levels[min(1, len(levels) - 1)].name)
+    things, what = f"{runs[0].data.thing}s", "sorted by " + escape(group)
+    blocks = "<b>Bright blocks along the diagonal</b> are groups whose classes lie together, which is what ranked "
+    blocks += "positives are for."
+    if runs[0].data.sets:
+        what = f"of {escape(clean(next(iter(runs[0].data.sets))))}"
+        blocks = "<b>A bright diagonal</b> is classes that lie together; bright places off it are classes taken for "
+        blocks += "each other."
     text = (
-        f"<p>Mean cosine between the test images of every two classes, sorted by {escape(group)}. <b>Bright blocks "
-        "along the diagonal</b> are groups whose classes lie together, which is what ranked positives are for. All "
+        f"<p>Mean cosine between the test {things} of every two classes, {what}. {blocks} All "
         "runs share one colour scale before the head and one after it; the diagonal may exceed it.</p>"
     )
     for run, row in zip(runs, figures.similarity_matrices(runs, names), strict=True):
@@ -225,9 +240,9 @@ def _similarity(runs: Sequence[Shown], names: Sequence[str], drawn: list[Drawn])
     return "similarity", "Similarity of classes", text
 
 
-def _map(maps: Sequence[RunMap], names: Sequence[str], classes: list[int], runs: int, drawn: list[Drawn]) -> Section:
+def _map(maps: Sequence[RunMap], names: Sequence[str], rows: Tensor, runs: int, drawn: list[Drawn]) -> Section:
     data = maps[0].shown.data
-    drawn += figures.still_maps(maps, names, classes)
+    drawn += figures.still_maps(maps, names, data.test.labels[rows].tolist())
     start = min(1, len(data.levels) - 1)
     choices = "".join(
         f'<label><input type="radio" name="level" value="{n}"{" checked" if n == start else ""}>'
@@ -237,32 +252,44 @@ def _map(maps: Sequence[RunMap], names: Sequence[str], classes: list[int], runs:
     left_out = (
         f" Of {runs} runs, the first seed of each recipe has a map, to keep the page small." if len(maps) < runs else ""
     )
-    text = f"""<p>{len(classes)} of {len(data.test):,} test images, equally many of each class, placed by t-SNE on the
-features before the head. Every map shows the same images: point at one, and it is ringed in all. Click it to see the
-{NEIGHBOURS} training images that each run finds nearest, marked by their rank.{left_out}</p>
-<p class="sr" id="map-help">Arrow keys move between images, Page Up and Page Down go through all
-of them, Enter shows the nearest training images, Escape closes.</p>
+    things = f"{data.thing}s"
+    which = f" of {escape(clean(next(iter(data.sets))))}, each with the frame in its middle" if data.sets else ""
+    gone = without_picture(maps, rows)
+    gray = f" {gone} of the videos cannot be read any more and are gray." if gone else ""
+    text = f"""<p>{len(rows)} of {len(data.test):,} test {things}{which}, equally many of each class, placed by t-SNE
+on the features before the head. Every map shows the same {things}: point at one, and it is ringed in all. Click it to
+see the {NEIGHBOURS} training {things} that each run finds nearest, marked by their rank.{left_out}{gray}</p>
+<p class="sr" id="map-help">Arrow keys move between {things}, Page Up and Page Down go through all
+of them, Enter shows the nearest training {things}, Escape closes.</p>
 <div class="tools"><fieldset><legend>Colour by</legend><span class="choice">{choices}</span></fieldset></div>
 <div class="legend" id="legend" role="group" aria-label="Show one group only"></div>
 <div class="maps" id="maps"></div>
 <noscript><p>The map needs JavaScript; without, see the files figures/map-….svg.</p></noscript>
 <p class="sr" id="status" role="status"></p>
 <div id="tip" hidden></div>
-<div id="panel" role="region" aria-label="Nearest training images" aria-live="polite" hidden></div>
+<div id="panel" role="region" aria-label="Nearest training {things}" aria-live="polite" hidden></div>
 <p class="small">With the keyboard: Tab to a map, arrow keys (or Page Up, Page Down) to move, Enter for the nearest
-images, Escape to close. A name in the legend shows its group alone. Distances between clusters on such a map mean
+{things}, Escape to close. A name in the legend shows its group alone. Distances between clusters on such a map mean
 little; who is next to whom does.</p>"""
     # The section itself carries the level the map starts with, and is what the tip is placed in.
     return "maps-section", "Map", f'<div id="map" data-level="{start}">{text}</div>'
 
 
 def _retrieval(runs: Sequence[Shown], drawn: list[Drawn]) -> Section:
+    things = f"{runs[0].data.thing}s"
     caption = (
-        "Test images search the training images by cosine before the head. <b>Higher is better</b>; the left end says "
-        "how good the first hits are, the area below the curve is about the mean average precision (mAP). At coarser "
-        "levels, any image of the same group is a hit."
+        f"Test {things} search the training {things} by cosine before the head. <b>Higher is better</b>; the left end "
+        "says how good the first hits are, the area below the curve is about the mean average precision (mAP)."
     )
+    if len(runs[0].data.levels) > 1:
+        caption += " At coarser levels, any image of the same group is a hit."
     return "retrieval", "Precision and recall", _figure(figures.precision_recall(runs), caption, drawn)
+
+
+def _nearest(runs: Sequence[Shown], of_runs: int, films: list[str]) -> Section:
+    text, made = nearest_videos(runs, of_runs - len(runs))
+    films += made
+    return "nearest", "Nearest videos", text
 
 
 def _outliers(runs: Sequence[Shown], names: Sequence[str], drawn: list[Drawn]) -> Section:
@@ -289,9 +316,10 @@ def _outliers(runs: Sequence[Shown], names: Sequence[str], drawn: list[Drawn]) -
 
 
 def _geometry(runs: Sequence[Shown], drawn: list[Drawn]) -> Section:
+    things = f"{runs[0].data.thing}s"
     caption = (
-        "Alignment: mean squared distance between images that belong together. Uniformity: how evenly all images use "
-        "the sphere. <b>Lower is better for both</b>, so look towards the lower left; a collapsed encoder would be far "
-        "left but on top. Test images, features before the head."
+        f"Alignment: mean squared distance between {things} that belong together. Uniformity: how evenly all {things} "
+        "use the sphere. <b>Lower is better for both</b>, so look towards the lower left; a collapsed encoder would be "
+        f"far left but on top. Test {things}, features before the head."
     )
     return "geometry", "Alignment and uniformity", _figure(figures.planes(runs), caption, drawn)

@@ -22,6 +22,7 @@ HEADINGS = {
     "ranking/order_accuracy": "rank order",
     "geometry/uniformity": "uniformity",
 }
+CLASSIFIERS = {"probe": "probe", "finetune": "finetuned"}
 
 
 class PaperNumber(NamedTuple):
@@ -89,7 +90,7 @@ def paper_number(table: str | None, row: str | None, metric: str) -> PaperNumber
 
 def direction(metric: str) -> Direction:
     """Whether more is better (up), less is (down), or neither says anything by itself."""
-    if metric.startswith("geometry/similarity"):
+    if metric.startswith("geometry/") and "/similarity/" in metric:
         return None
     return "down" if "fpr@" in metric or metric.startswith("geometry/") else "up"
 
@@ -98,7 +99,9 @@ def heading(metric: str) -> str:
     """A short name for a column."""
     if metric in HEADINGS:
         return HEADINGS[metric]
-    _, middle, last = (*metric.split("/"), "")[:3]
+    kind, middle, last = (*metric.split("/"), "")[:3]
+    if last == "accuracy" and kind in CLASSIFIERS:  # of a set of videos
+        return f"{CLASSIFIERS[kind]} accuracy {middle}"
     last = {"map": "mAP", "alignment": "alignment"}.get(last, last.replace("recall@", "R@").replace("auroc", "AUROC"))
     return f"{last} {middle}".strip()
 
@@ -183,7 +186,8 @@ def paper_text(cell: Cell) -> str:
     """The paper's number as it prints it; empty if it has none."""
     if cell.paper is None:
         return ""
-    return f"{cell.paper.mean:.2f}" + ("" if cell.paper.std is None else f" ± {cell.paper.std:.2f}")
+    digits = 2 if cell.paper.mean >= 1 else 4  # all in percent but mAP
+    return f"{cell.paper.mean:.{digits}f}" + ("" if cell.paper.std is None else f" ± {cell.paper.std:.{digits}f}")
 
 
 def metrics_text(metrics: dict[str, float]) -> str:
