@@ -149,7 +149,7 @@ def test_the_papers_numbers_are_found_by_our_names():
 
 def test_every_row_that_can_be_run_names_a_recipe_that_says_the_same():
     runs = {(name, row): run for name, table in paper_tables().items() for row, run in table["runs"].items()}
-    assert len(runs) == 37
+    assert len(runs) == 45
     for (name, row), (recipe, *changes) in runs.items():
         loaded = load_recipe(recipe, changes)
         assert loaded.paper is not None
