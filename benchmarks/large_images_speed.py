@@ -6,18 +6,21 @@ The yardstick: as many processes as the loader has workers, each decoding its pa
 array and throwing it away. Ours: the loader of a training run with both views of every sample, which opens, draws,
 decodes, cuts, resizes and hands over batches. Both read the same files, photographs by their statistics: noise whose
 amplitude falls as 1/frequency, colours that mostly go together, quality 90. Every round times every contender once, in
-turn, by the wall clock, after the processes have started; a share is the median over rounds of that within the round.
+turn, after its processes have started; a share is the median over rounds of that within the round. "wall" compares
+images per second; "processor" those per second of processor time of all processes, which a busy machine changes less.
 Writes `large_images_speed.csv` beside this file.
 """
 
 import csv
 import platform
+import resource
 import statistics
 import tempfile
 import time
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import PIL
@@ -31,7 +34,7 @@ from rince.data.views import Views
 from rince.train.feed import _as_it_is, _Crops
 
 CSV = Path(__file__).with_suffix(".csv")
-FILES, BATCH, WORKERS, ROUNDS = 512, 64, 2, 9
+FILES, EPOCHS, BATCH, WORKERS, ROUNDS = 512, 3, 32, 2, 7
 SIZES = ((375, 500), (500, 375), (333, 500), (375, 500))
 VIEWS = (224, 96)
 
@@ -63,26 +66,44 @@ def decode(paths: list[Path]) -> int:
     return sum(np.asarray(Image.open(path).convert("RGB")).shape[0] > 0 for path in paths)
 
 
-def bare_decoding(paths: list[Path], pool: ProcessPoolExecutor) -> float:
+class Speed(NamedTuple):
     """Images per second."""
-    start = time.perf_counter()
-    done = sum(pool.map(decode, [paths[number::WORKERS] for number in range(WORKERS)]))
-    return done / (time.perf_counter() - start)
+
+    wall: float
+    processor: float
+
+
+def processor_seconds() -> float:
+    """Of this process and of those that it started and that have ended."""
+    used = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(usage.ru_utime + usage.ru_stime for usage in used)
+
+
+def bare_decoding(paths: list[Path]) -> Speed:
+    """Of Pillow, in as many processes as the loader has workers."""
+    used = processor_seconds()
+    with ProcessPoolExecutor(WORKERS) as pool:
+        sum(pool.map(decode, [paths[:1]] * WORKERS))  # starts them
+        start = time.perf_counter()
+        done = sum(pool.map(decode, [EPOCHS * paths[number::WORKERS] for number in range(WORKERS)]))
+        seconds = time.perf_counter() - start
+    return Speed(done / seconds, done / (processor_seconds() - used))
 
 
 class Batches:
     """(epoch, sample) of batch after batch; the first ones only start the workers."""
 
     def __iter__(self) -> Iterator[list[tuple[int, int]]]:
-        for start in range(-WORKERS * BATCH, FILES, BATCH):
-            yield [(0, sample % FILES) for sample in range(start, start + BATCH)]
+        for start in range(-WORKERS * BATCH, EPOCHS * FILES, BATCH):
+            yield [(max(start, 0) // FILES, sample % FILES) for sample in range(start, start + BATCH)]
 
     def __len__(self) -> int:
-        return WORKERS + FILES // BATCH
+        return WORKERS + EPOCHS * FILES // BATCH
 
 
-def loading(images: LargeImages, size: int) -> float:
-    """Images per second of the loader as `rince.train.feed.Feed` makes it, from one that has started."""
+def loading(images: LargeImages, size: int) -> Speed:
+    """Of the loader as `rince.train.feed.Feed` makes it."""
+    used = processor_seconds()
     crops = _Crops(images, Views(size=size, mean=[0.5] * 3, std=[0.25] * 3), 0, (0, 1))
     batches: DataLoader[torch.Tensor] = DataLoader(
         crops, batch_sampler=Batches(), num_workers=WORKERS, collate_fn=_as_it_is, prefetch_factor=1
@@ -92,31 +113,35 @@ def loading(images: LargeImages, size: int) -> float:
         next(made)
     start = time.perf_counter()
     done = sum(len(batch) for batch in made)
-    # What was made ahead before the clock started is the same number of batches at the end of any run: one per worker.
-    return (done - WORKERS * BATCH) / (time.perf_counter() - start)
+    seconds = time.perf_counter() - start
+    del made, batches  # the workers end
+    # Up to a batch per worker was made before the clock started: none of them is counted.
+    return Speed((done - WORKERS * BATCH) / seconds, (done + WORKERS * BATCH) / (processor_seconds() - used))
 
 
 def main() -> None:
     torch.set_num_threads(1)
-    rates: dict[str, list[float]] = {f"loader, two views of {size}": [] for size in VIEWS}
-    with tempfile.TemporaryDirectory() as folder, ProcessPoolExecutor(WORKERS) as pool:
+    shares: dict[str, list[float]] = {}
+    with tempfile.TemporaryDirectory() as folder:
         paths = make_files(Path(folder))
         images = LargeImages(paths, torch.zeros(FILES, dtype=torch.int64), ("photograph",))
-        bare_decoding(paths, pool)  # starts the processes and brings the files into memory
+        decode(paths)  # brings the files into memory
         for _ in range(ROUNDS):
-            yardstick = bare_decoding(paths, pool)
-            for size, shares in zip(VIEWS, rates.values(), strict=True):
-                shares.append(loading(images, size) / yardstick)
+            yardstick = bare_decoding(paths)
+            for size in VIEWS:
+                found = loading(images, size)
+                for clock, ours, bare in zip(Speed._fields, found, yardstick, strict=True):
+                    shares.setdefault(f"loader, two views of {size}, {clock}", []).append(ours / bare)
         kilobytes = sum(path.stat().st_size for path in paths) / FILES / 1000
     versions = (torch.__version__, PIL.__version__, platform.python_version(), processor())
     what = f"{FILES} JPEGs of about 500 × 375, {kilobytes:.0f} kB, {WORKERS} workers"
     with CSV.open("w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(["images", "what", "value", "unit", "torch", "pillow", "python", "processor"])
-        for name, shares in rates.items():
-            share = 100 * statistics.median(shares)
+        for name, measured in shares.items():
+            share = 100 * statistics.median(measured)
             writer.writerow([what, name, f"{share:.0f}", "% of bare decoding", *versions])
-            print(f"{what}  {name:28} {share:5.0f} % of bare decoding")
+            print(f"{what}  {name:40} {share:5.0f} % of bare decoding")
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ bank was started with, is everybody's negative.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal, Protocol
 
 import torch
@@ -246,6 +246,44 @@ class SampleRanks:
             nearness[torch.arange(len(rows)), rows] = -torch.inf  # a sample is no neighbour of its own
             limits.append(nearness.topk(wanted[-1], dim=1).values[:, [count - 1 for count in wanted]])
         return cls(vectors, torch.cat(limits) * (1 if metric == "cosine" else -1), metric=metric)
+
+    @classmethod
+    def from_encoder(
+        cls,
+        encode: Callable[[Tensor], Tensor],
+        images: Tensor,
+        *,
+        limits: Sequence[float] | None = None,
+        counts: Sequence[int] | None = None,
+        metric: Literal["cosine", "euclidean"] = "cosine",
+        batch: int = 256,
+    ) -> SampleRanks:
+        """Ranks from what an encoder of your own makes of the samples; their ids are their places in `images`.
+
+        Args:
+            encode: `(batch, …)` images → `(batch, dim)` vectors; called without gradients.
+            images: `(samples, …)`, whatever `encode` takes.
+            limits: as `SampleRanks` takes them; give these or `counts`.
+            counts: as `from_neighbours` takes them.
+            metric: `"cosine"` or `"euclidean"`.
+            batch: how many images `encode` gets at a time.
+
+        Example:
+            >>> images = torch.tensor([[[1.0, 0.0]], [[0.9, 0.1]], [[0.0, 1.0]]])
+            >>> ranks = SampleRanks.from_encoder(lambda batch: batch.flatten(1), images, counts=[1])
+            >>> ranks(torch.tensor([0]), torch.arange(3))
+            tensor([[1, 2, 0]], dtype=torch.int8)
+        """
+        if (limits is None) == (counts is None):
+            raise ConfigError("give either limits or counts")
+        with torch.no_grad():
+            parts = [encode(part).flatten(1).float().cpu() for part in images.split(batch)]
+        vectors = torch.cat(parts) if parts else torch.empty(0, 0)
+        if len(vectors) != len(images):
+            raise ShapeError(f"encode must give a vector for each image, got {len(vectors)} for {len(images)} images")
+        if counts is not None:
+            return cls.from_neighbours(vectors, counts, metric=metric)
+        return cls(vectors, limits or [], metric=metric)
 
     @property
     def ranks(self) -> int:

@@ -9,7 +9,9 @@ from PIL import Image
 
 from rince import DataError
 from rince.config import load_recipe
-from rince.data.folders import LargeImages, OpenedImage
+from rince.data import decoding
+from rince.data.decoding import OpenedImage
+from rince.data.folders import LargeImages
 from rince.data.views import Views
 from rince.train.feed import Feed, _Crops, cut
 from rince.train.setup import build_parts
@@ -176,3 +178,17 @@ def test_a_sample_gets_the_same_crops_in_any_batch(photographs, tmp_path):
     with parts.images.opened(41) as image:
         cut(image, [box.tolist() for box in boxes], out)
     assert torch.equal(out, many[41])
+
+
+@pytest.mark.parametrize("mode", ["RGB", "L", "CMYK"])
+@pytest.mark.parametrize("shares_memory", [True, False])
+def test_pixels_without_a_copy_are_the_same(mode, shares_memory, monkeypatch):
+    encoded = io.BytesIO()
+    Image.fromarray(smooth(90, 70)).convert(mode).save(encoded, "JPEG")
+    if not shares_memory:
+        monkeypatch.setattr(decoding.pa, "array", lambda image: (_ for _ in ()).throw(ValueError("several blocks")))
+    with OpenedImage(encoded.getvalue(), mode) as one, OpenedImage(encoded.getvalue(), mode) as other:
+        padded, pixels = one.padded(2), other.pixels(2)
+    assert len(padded) == (1 if mode == "L" else 4 if shares_memory else 3)
+    assert np.array_equal(padded[: len(pixels)].numpy(), pixels)
+    assert pixels.shape[1:] == ((45, 35) if mode != "CMYK" else pixels.shape[1:])

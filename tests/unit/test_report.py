@@ -22,7 +22,7 @@ from rince.report.atlas import balanced_sample, sample_size
 from rince.report.collect import Level, _name
 from rince.report.drawing import INK, RUNS, clean, draw, group_marks, inline_svg
 from rince.report.figures import binned, training_curves
-from rince.report.page import safe_json
+from rince.report.page import _forget_older, safe_json
 from train.tiny import rince
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -47,7 +47,7 @@ def test_every_figure_is_there_as_png_and_svg(report):
     expected |= {f"{kind}-{level}" for kind in ("precision-recall", "plane") for level in ("1-class", "2-kin-kind")}
     expected |= {"outliers-1-fashion-roc", f"outliers-1-fashion-scores-{RUN_NAMES[0]}"}
     expected |= {f"map-{name}-{level}" for name in (RUN_NAMES[0], RUN_NAMES[2]) for level in ("1-class", "2-kin-kind")}
-    files = sorted(path.name for path in (report.out / "figures").iterdir())
+    files = sorted(path.name for path in (report.out / "figures").iterdir() if path.name != ".written")
     assert files == sorted(f"{name}.{ending}" for name in expected for ending in ("png", "svg"))
     for path in (report.out / "figures").glob("*.png"):
         with Image.open(path) as image:
@@ -352,3 +352,15 @@ def test_a_folder_that_cannot_be_written_is_told_first(report, tmp_path):
     message = refused(tmp_path / "no run", "--out", tmp_path / "file" / "out")
     assert "cannot write the report" in message
     assert "choose another --out" in message
+
+
+def test_figures_of_an_older_report_are_taken_away(tmp_path):
+    figures, beyond = tmp_path / "figures", tmp_path / "beyond.png"
+    figures.mkdir()
+    for path in (figures / "old.png", figures / "kept.png", figures / "mine.png", beyond):
+        path.write_bytes(b"a picture")
+    _forget_older(figures, ["old.png", "kept.png", "../beyond.png"])
+    _forget_older(figures, ["kept.png", "new.png"])
+    assert sorted(path.name for path in figures.glob("*.png")) == ["kept.png", "mine.png"]
+    assert beyond.exists()
+    assert (figures / ".written").read_text() == "kept.png\nnew.png\n"

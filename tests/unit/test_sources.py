@@ -248,3 +248,26 @@ def test_flipped_pairs_are_a_setting_of_the_tree():
     assert source.table.tolist() == [[1, 0, 2], [0, 1, 2], [2, 2, 1]]
     with pytest.raises(ConfigError, match="flipped is about the ranks of kind tree, got kind classes"):
         recipe(kind="classes", flipped=0.5)
+
+
+def test_samples_are_ranked_by_an_encoder_of_ones_own():
+    images = torch.randn(10, 3, 2, 2, generator=torch.Generator().manual_seed(2))
+    sizes = []
+
+    def encode(batch):
+        sizes.append(len(batch))
+        assert not torch.is_grad_enabled()
+        return batch.mean(dim=(2, 3))
+
+    everybody = torch.arange(10)
+    found = SampleRanks.from_encoder(encode, images, limits=[0.5, 0.0], batch=4)
+    expected = naive(images.mean(dim=(2, 3)).tolist(), [0.5, 0.0], False, range(10), range(10))
+    assert found(everybody, everybody).tolist() == expected
+    assert sizes == [4, 4, 2]
+    near = SampleRanks.from_encoder(encode, images, counts=[2], metric="euclidean")(everybody, everybody)
+    assert ((near == 2).sum(dim=1) == 2).all()
+    for wrong in ({}, {"limits": [0.5], "counts": [1]}):
+        with pytest.raises(ConfigError, match="either limits or counts"):
+            SampleRanks.from_encoder(encode, images, **wrong)
+    with pytest.raises(ShapeError, match="a vector for each image, got 1 for 10"):
+        SampleRanks.from_encoder(lambda batch: batch.mean(dim=0, keepdim=True), images, counts=[1])

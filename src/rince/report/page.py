@@ -26,6 +26,7 @@ from rince.report.numbers import comparison, facts, full_table, headline, protoc
 from rince.report.tables import Table, compare, csv_text, latex, markdown
 from rince.report.videos import nearest_videos, without_picture
 
+WRITTEN = ".written"  # in figures/: names of what the report wrote there
 Section = tuple[str, str, str]
 """Id, heading, HTML."""
 
@@ -41,7 +42,8 @@ class Report(NamedTuple):
 def write_report(runs: list[Path], out: Path, *, tell: Tell = nobody) -> Report:
     """Writes `index.html`, `figures/` and the tables.
 
-    Each file is written whole or not at all, the page last. Files of the same names are replaced, others left alone.
+    Each file is written whole or not at all, the page last. Figures of an older report in the folder are taken away, as
+    `figures/.written` names them; files of others are left alone.
 
     Args:
         runs: folders of runs that `rince evaluate` has judged, all on the same test images or videos.
@@ -92,6 +94,7 @@ def write_report(runs: list[Path], out: Path, *, tell: Tell = nobody) -> Report:
     for figure in drawn:
         _write(out / "figures" / f"{figure.name}.png", figure.png)
         _write(out / "figures" / f"{figure.name}.svg", figure.svg)
+    _forget_older(out / "figures", [f"{figure.name}.{kind}" for figure in drawn for kind in ("png", "svg")])
     for name, text in texts.items():
         _write(out / name, text.encode())
     _write(out / "index.html", page.encode())
@@ -117,6 +120,16 @@ def _write(path: Path, content: bytes) -> None:
     except OSError as error:
         temporary.unlink(missing_ok=True)
         raise ConfigError(f"cannot write {path}: {error.strerror}; choose another --out") from None
+
+
+def _forget_older(folder: Path, written: list[str]) -> None:
+    """Takes away figures that an older report wrote and this one did not; remembers those of this one."""
+    known = folder / WRITTEN
+    before = known.read_text("utf-8").splitlines() if known.is_file() else []
+    for name in set(before) - set(written):
+        if Path(name).name == name:  # whatever somebody wrote into the list, nothing beyond the folder is touched
+            (folder / name).unlink(missing_ok=True)
+    _write(known, "".join(f"{name}\n" for name in sorted(written)).encode())
 
 
 def _first_of_each_row(runs: Sequence[Shown]) -> list[int]:

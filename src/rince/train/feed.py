@@ -19,7 +19,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from rince.data.folders import LargeImages, OpenedImage
+from rince.data.decoding import OpenedImage
+from rince.data.folders import LargeImages
 from rince.data.images import ImageSet
 from rince.data.order import HELD_OUT_EPOCH, Order
 from rince.data.video_set import VideoSet
@@ -233,11 +234,11 @@ def cut(image: OpenedImage, boxes: list[list[int]], out: Tensor) -> None:
     """
     size = out.shape[-1]
     shrinkage = image.shrinkage(min(min(box[2:]) for box in boxes), size)
-    pixels = torch.from_numpy(image.pixels(shrinkage))[None]  # channels last in memory, which torch resizes fastest
+    pixels = image.padded(shrinkage)[None]  # channels last in memory, which torch resizes fastest
     for box, crop in zip(boxes, out, strict=True):
         top, left, height, width = (side // shrinkage for side in box)
         part = pixels[:, :, top : top + height, left : left + width]
-        crop[:] = F.interpolate(part, (size, size), mode="bilinear", antialias=True)[0]  # large images shrink a lot
+        crop[:] = F.interpolate(part, (size, size), mode="bilinear", antialias=True)[0, :3]  # large images shrink a lot
 
 
 def _all_present(crops: Any) -> Loaded:
