@@ -1,0 +1,175 @@
+"""From a file or a name to a recipe, with overrides; every mistake is told at once, with its path.
+
+A recipe file may build on another by one level of `base:`, and hold a block `reduced:`, merged over the rest when
+`scale` is `reduced`. Nothing in a recipe is executed, interpolated or imported.
+"""
+
+from __future__ import annotations
+
+import difflib
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, get_args
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from rince.config.ranks import Ranks
+from rince.config.recipe import Method, Recipe, Scale
+from rince.errors import ConfigError
+
+
+def recipe_names() -> list[str]:
+    """Names of the recipes that ship, table/row."""
+    root = files("rince") / "recipes" / "configs"
+    return sorted(
+        f"{table.name}/{row.name.removesuffix('.yaml')}"
+        for table in root.iterdir()
+        if table.is_dir()
+        for row in table.iterdir()
+        if row.name.endswith(".yaml") and not row.name.startswith("_")
+    )
+
+
+def recipe_text(name: str) -> str:
+    """The file of a recipe that ships, comments included."""
+    if name not in recipe_names():
+        close = difflib.get_close_matches(name, recipe_names(), n=3, cutoff=0.4)
+        hint = f"did you mean {' or '.join(close)}?" if close else "`rince ls` lists the recipes"
+        raise ConfigError(f"there is no recipe and no file called {name!r}; {hint}")
+    return (files("rince") / "recipes" / "configs" / f"{name}.yaml").read_text()
+
+
+def load_recipe(source: str | Path, overrides: list[str] | None = None) -> Recipe:
+    """A recipe from its name or file, with `a.b.c=value` overrides applied.
+
+    Raises:
+        ConfigError: with every mistake at once, each with its path.
+    """
+    values = _read(source)
+    changes = [_parse_override(text) for text in overrides or []]
+    scale = next((value for path, value in reversed(changes) if path == ["scale"]), values.get("scale", "full"))
+    if scale not in get_args(Scale):
+        raise ConfigError(f"scale must be full or reduced, got {scale!r}")
+    reduced = values.pop("reduced", None)
+    if reduced is not None and not isinstance(reduced, dict):
+        raise ConfigError(f"`reduced:` of {source} must be a mapping of changes, got {type(reduced).__name__}")
+    if scale == "reduced" and reduced is not None and values.get("scale") != "reduced":
+        values = _merge(values, reduced)
+    elif scale == "reduced" and reduced is None and values.get("scale") != "reduced":
+        raise ConfigError(f"{source} has no block `reduced:`, so it cannot be run at scale=reduced")
+    for path, value in changes:
+        _assign(values, path, value)
+    return validate(values, str(source))
+
+
+def validate(values: dict[str, Any], source: str) -> Recipe:
+    """A recipe from plain values; `source` names them in errors."""
+    try:
+        return Recipe.model_validate(values)
+    except ValidationError as error:
+        lines = [_explain(problem) for problem in error.errors(include_url=False)]
+        count = "1 mistake" if len(lines) == 1 else f"{len(lines)} mistakes"
+        raise ConfigError(f"{source} has {count}:\n" + "\n".join(f"  {line}" for line in lines)) from None
+
+
+def _read(source: str | Path) -> dict[str, Any]:
+    path = Path(source)
+    is_file = path.suffix in (".yaml", ".yml") or path.is_file()
+    values = _parse(_file_text(path) if is_file else recipe_text(str(source)), str(source))
+    base = values.pop("base", None)
+    if base is None:
+        return values
+    if is_file and (path.parent / str(base)).is_file():
+        below = _parse(_file_text(path.parent / str(base)), str(base))
+    elif not is_file and str(base).startswith("_"):  # a base that ships beside the recipe, and is none itself
+        folder = files("rince") / "recipes" / "configs" / str(source).partition("/")[0]
+        below = _parse((folder / f"{base}.yaml").read_text(), str(base))
+    else:
+        below = _read(str(base))
+    if "base" in below:
+        raise ConfigError(f"{base}, the base of {source}, has a base itself; only one level is allowed")
+    return _merge(below, values)
+
+
+def _file_text(path: Path) -> str:
+    try:
+        return path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"cannot read the recipe {path}: {error}") from None
+
+
+def _parse(text: str, source: str) -> dict[str, Any]:
+    try:
+        values = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{source} is not valid YAML: {' '.join(str(error).split())}") from None
+    if not isinstance(values, dict):
+        raise ConfigError(f"{source} must be a mapping such as `data: …`, got {type(values).__name__}")
+    return values
+
+
+def _parse_override(text: str) -> tuple[list[str], Any]:
+    key, equals, value = text.partition("=")
+    if not equals or not key.strip():
+        raise ConfigError(f"an override looks like train.epochs=5, got {text!r}")
+    try:
+        return key.strip().split("."), yaml.safe_load(value)
+    except yaml.YAMLError:
+        raise ConfigError(f"the value of {key!r} is not valid YAML: {value!r}") from None
+
+
+def _assign(values: dict[str, Any], path: list[str], value: Any) -> None:
+    node: Any = values
+    for i, part in enumerate(path):
+        last = i + 1 == len(path)
+        if isinstance(node, list) and part.isdigit() and int(part) < len(node):
+            if last:
+                node[int(part)] = value
+            else:
+                node = node[int(part)]
+        elif isinstance(node, dict):
+            if last:
+                node[part] = value
+            else:
+                node = node.setdefault(part, {})
+        else:
+            raise ConfigError(f"override {'.'.join(path)}: there is nothing called {part!r} in {'.'.join(path[:i])}")
+
+
+def _merge(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
+    """`above` over `below`: mappings are merged, anything else replaces."""
+    merged = dict(below)
+    for key, value in above.items():
+        both = isinstance(value, dict) and isinstance(merged.get(key), dict)
+        merged[key] = _merge(merged[key], value) if both else value
+    return merged
+
+
+def _explain(problem: Any) -> str:
+    path = ".".join(str(part) for part in problem["loc"]) or "recipe"
+    if problem["type"] == "extra_forbidden":
+        known = _known_keys(problem["loc"][:-1])
+        close = difflib.get_close_matches(str(problem["loc"][-1]), known, n=1)
+        return f"{path}: unknown key; " + (f"did you mean {close[0]!r}?" if close else f"known are {', '.join(known)}")
+    if problem["type"] == "missing":
+        return f"{path}: is missing"
+    message = problem["msg"].removeprefix("Value error, ")
+    if isinstance(problem["input"], dict):  # about several settings, which the message names
+        return f"{path}: {message}"
+    return f"{path}: {message}; got {problem['input']!r}"[:300]
+
+
+def _known_keys(location: tuple[Any, ...]) -> list[str]:
+    model: Any = Recipe
+    for part in location:
+        if isinstance(part, int):
+            continue
+        if part not in model.model_fields:  # the kind of a method or of ranks, which pydantic puts into the path
+            kinds = (*get_args(get_args(Method)[0]), *get_args(get_args(Ranks)[0]))
+            model = next(m for m in kinds if part in get_args(m.model_fields["kind"].annotation))
+            continue
+        annotation = model.model_fields[part].annotation
+        candidates = [annotation, *get_args(annotation), *(a for arg in get_args(annotation) for a in get_args(arg))]
+        model = next((c for c in candidates if isinstance(c, type) and issubclass(c, BaseModel)), model)
+    return sorted(model.model_fields)
