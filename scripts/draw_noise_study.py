@@ -1,4 +1,4 @@
-"""Draws quality against noise from the runs in results/, as results/noise-reduced/quality.png and docs/figures/noise.svg.
+"""Draws quality against noise from the runs in results/: results/noise-reduced/quality.png, docs/figures/noise.svg.
 
     python scripts/draw_noise_study.py
 
