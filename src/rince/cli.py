@@ -5,14 +5,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
 from rince.analysis.commands import app as analyse_app
+from rince.terminal import shown_progress
 
 app = typer.Typer(
     name="rince",
@@ -30,8 +30,6 @@ Overrides = Annotated[
     list[str] | None,
     typer.Argument(help="Changes, such as train.epochs=5 data.source=DIR scale=reduced.", show_default=False),
 ]
-
-
 Runs = Annotated[list[Path], typer.Argument(help="Folders of trained runs.", show_default=False)]
 RunArgument = Annotated[Path, typer.Argument(help="Folder of a trained run.", show_default=False)]
 WhichOption = Annotated[
@@ -203,14 +201,14 @@ def evaluate(
                 "--embeddings judges vectors as they are; --outliers, --probe, --unfinished, --split, --on and "
                 "--finetune need a run"
             )
-        with _progress("embeddings") as tell:
+        with shown_progress("embeddings") as tell:
             verdict = evaluate_files(*embeddings, out=out, tell=tell)
         typer.echo(metrics_text(verdict.metrics))
         return
     if out is not None:
         raise ConfigError("--out goes with --embeddings; a run keeps its numbers in its own results.json")
     for folder in runs or []:
-        with _progress(str(folder)) as tell:
+        with shown_progress(str(folder)) as tell:
             verdict = evaluate_run(
                 folder,
                 outliers=outliers,
@@ -237,7 +235,7 @@ def embed(
     from rince.evaluation.lookup import write_embeddings
 
     trained = open_trained(run)
-    with _progress(path) as tell:
+    with shown_progress(path) as tell:
         number = write_embeddings(trained, path, out, which=which, tell=lambda done, of: tell(which, done, of))
     typer.echo(f"wrote {out}: {number:,} vectors")
 
@@ -256,7 +254,7 @@ def neighbours(
     from rince.evaluation.lookup import draw_neighbours, find_neighbours
 
     trained = open_trained(run)
-    with _progress(query) as tell:
+    with shown_progress(query) as tell:
         found = find_neighbours(trained, query, gallery, k=k, which=which, tell=lambda done, of: tell(which, done, of))
     for path, near in found.items():
         typer.echo(path)
@@ -289,7 +287,7 @@ def report(
     from rince.report.page import write_report
     from rince.report.tables import terminal
 
-    with _progress("report") as tell:
+    with shown_progress("report") as tell:
         written = write_report(runs, out, tell=tell)
     typer.echo(terminal(written.table))
     typer.echo(f"\nthe page: {written.page} (open it in any browser; figures and tables are beside it)")
@@ -378,29 +376,6 @@ def ranks_audit(
 
 
 app.add_typer(analyse_app, name="analyse")
-
-
-@contextmanager
-def _progress(title: str) -> Iterator[Callable[[str, int, int], None]]:
-    """A bar on a terminal; elsewhere a line for every new stage."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    console = Console(stderr=True)
-    columns = (
-        TextColumn(title, markup=False),
-        TextColumn("{task.description}"),
-        BarColumn(20),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-    )
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task("", total=None)
-
-        def tell(what: str, done: int, of: int) -> None:
-            bar.update(task, description=what, completed=done, total=of)
-
-        yield tell
 
 
 def main(run: Callable[[], object] = app) -> None:

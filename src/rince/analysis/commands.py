@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from rince.terminal import shown_progress
+
 if TYPE_CHECKING:
     from rince.analysis.measure import RunAnalysis
 
@@ -172,9 +174,8 @@ def page(
 
 def _measured(run: Path, split: Literal["train", "test"]) -> RunAnalysis:
     from rince.analysis.measure import analyse_run as measure
-    from rince.cli import _progress
 
-    with _progress(str(run)) as tell:
+    with shown_progress(str(run)) as tell:
         return measure(run, split=split, tell=tell)
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from rince.config import Clips as ClipSettings
 from rince.data.clips import Clips, ClipSampler, long_enough
 from rince.data.videos import Progress, VideoIndex, build_index, list_videos
 from rince.data.views import Views
+from rince.terminal import shown_progress
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,8 +87,8 @@ def load_videos(
         positives: whether a query needs its shot and video positives; if not, any video with room for a clip will do.
         limit: keep so many videos, as many of every class as can be.
     """
-    with _shown_progress(source) as progress:
-        index = load_index(source, split, settings, progress=progress)
+    with shown_progress(source) as tell:  # the first look at many videos takes a while
+        index = load_index(source, split, settings, progress=lambda done, of: tell("looking into videos", done, of))
     if limit is not None:
         index = index.subset(_balanced(index.labels, limit))
     sampler = ClipSampler(settings.frames, settings.stride, settings.gap, settings.short, positives=positives)
@@ -104,15 +104,3 @@ def _balanced(labels: Tensor, limit: int) -> list[int]:
         places.append(counts[label])
         counts[label] += 1
     return sorted(sorted(range(len(labels)), key=lambda row: (places[row], row))[:limit])
-
-
-@contextmanager
-def _shown_progress(source: str) -> Iterator[Progress]:
-    """A bar on a terminal: the first look at many videos takes a while."""
-    from rich.console import Console  # noqa: PLC0415
-    from rich.progress import Progress as Bar  # noqa: PLC0415
-
-    console = Console(stderr=True)
-    with Bar(console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task(f"looking into the videos of {source}", total=None)
-        yield lambda done, of: bar.update(task, completed=done, total=of)

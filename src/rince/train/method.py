@@ -1,6 +1,7 @@
 """What a training method is to the loop: it turns the views of a step into gradients.
 
-A new method is one file with a class like these, its settings in `config/recipe.py`, a line in `build_method`, and a recipe.
+A new method is one file with a class like these, its settings in `config/recipe.py`, a line in `build_method`, and a
+recipe.
 """
 
 from __future__ import annotations
