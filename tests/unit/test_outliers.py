@@ -46,6 +46,32 @@ def test_scores_are_those_of_gaussian_mixtures(dim, case):
     assert auroc(gaussians.score(test), gaussians.score(outliers)) == pytest.approx(reference, abs=1e-3)
 
 
+@pytest.mark.parametrize(("dim", "samples"), [(400, 400), (800, 2000)])
+def test_a_look_in_half_precision_finds_the_best_class(dim, samples, monkeypatch):
+    inliers, labels, outliers = features(dim, samples, classes=9, spread=1.5)
+    both = torch.cat([inliers, outliers])
+    gaussians = ClassGaussians(inliers[: samples // 2], labels[: samples // 2])
+    monkeypatch.setattr("rince.evaluation.outliers._multiplies_bfloat16", lambda: False)
+    plain = gaussians.score(both)
+    monkeypatch.setattr("rince.evaluation.outliers._multiplies_bfloat16", lambda: True)
+    judged = []
+    whole = ClassGaussians._of_class
+    monkeypatch.setattr(ClassGaussians, "_of_class", lambda self, x, n: judged.append(len(x)) or whole(self, x, n))
+    torch.testing.assert_close(gaussians.score(both), plain, rtol=1e-6, atol=0.1)
+    assert len(both) <= sum(judged) < len(both) * len(gaussians.classes) / 2  # few were looked at again
+
+
+def test_half_precision_that_is_too_coarse_is_not_trusted(monkeypatch):
+    inliers, labels, outliers = features(120)
+    gaussians = ClassGaussians(inliers, labels)
+    monkeypatch.setattr("rince.evaluation.outliers._multiplies_bfloat16", lambda: False)
+    plain = gaussians.score(outliers)
+    monkeypatch.setattr("rince.evaluation.outliers._multiplies_bfloat16", lambda: True)
+    monkeypatch.setattr(torch.Tensor, "bfloat16", lambda self: (self * 1.1).to(torch.bfloat16))
+    assert gaussians._screened_score(torch.nn.functional.normalize(outliers, dim=1)) is None
+    assert torch.equal(gaussians.score(outliers), plain)
+
+
 def test_regularisation_is_that_of_the_mixture():
     inliers, labels, outliers = features(50)
     scores = ClassGaussians(inliers, labels, regularisation=1e-2).score(outliers).numpy()
