@@ -5,8 +5,9 @@ past keys and a momentum twin. Names are loaded when they are first used, so tha
 package too, can answer `rince --help` without torch.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from rince.lazy import load_on_use
 
 if TYPE_CHECKING:
     from rince.bank import MemoryBank
@@ -45,16 +46,7 @@ __all__ = [
     "view_ranks",
 ]
 
-_HOMES = ("errors", "ranks", "bank", "momentum", "loss")
-
-
-def __getattr__(name: str) -> Any:
-    if name in __all__:
-        for home in _HOMES:
-            module = import_module(f"rince.{home}")
-            if name in vars(module):
-                return vars(module)[name]
-    raise AttributeError(f"module 'rince' has no attribute {name!r}")
+__getattr__ = load_on_use(__name__, __all__, ("errors", "ranks", "bank", "momentum", "loss"))
 
 
 def __dir__() -> list[str]:

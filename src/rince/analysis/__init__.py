@@ -5,8 +5,9 @@ to rest, `advice` turns that round and proposes temperatures, `measure` looks fo
 loaded when they are first used.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from rince.lazy import load_on_use
 
 if TYPE_CHECKING:
     from rince.analysis.advice import Advice, advise
@@ -29,16 +30,7 @@ __all__ = [
     "trade_off",
 ]
 
-_HOMES = ("penalties", "equilibrium", "advice", "measure")
-
-
-def __getattr__(name: str) -> Any:
-    if name in __all__:
-        for home in _HOMES:
-            module = import_module(f"rince.analysis.{home}")
-            if name in vars(module):
-                return vars(module)[name]
-    raise AttributeError(f"module 'rince.analysis' has no attribute {name!r}")
+__getattr__ = load_on_use(__name__, __all__, ("penalties", "equilibrium", "advice", "measure"))
 
 
 def __dir__() -> list[str]:

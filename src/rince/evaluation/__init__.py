@@ -4,8 +4,9 @@ Pure functions, tensors in and floats out, that know nothing of how the embeddin
 says which direction is better. Names are loaded when they are first used, since some bring scikit-learn.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from rince.lazy import load_on_use
 
 if TYPE_CHECKING:
     from rince.evaluation.geometry import alignment, class_similarity, tsne, uniformity
@@ -36,16 +37,7 @@ __all__ = [
     "uniformity",
 ]
 
-_HOMES = ("retrieval", "outliers", "geometry", "probe")
-
-
-def __getattr__(name: str) -> Any:
-    if name in __all__:
-        for home in _HOMES:
-            module = import_module(f"rince.evaluation.{home}")
-            if name in vars(module):
-                return vars(module)[name]
-    raise AttributeError(f"module 'rince.evaluation' has no attribute {name!r}")
+__getattr__ = load_on_use(__name__, __all__, ("retrieval", "outliers", "geometry", "probe"))
 
 
 def __dir__() -> list[str]:
