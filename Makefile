@@ -31,7 +31,7 @@ lint: $(READY) ## ruff and mypy
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: $(READY) ## speed and memory, as ratios (20 minutes; CIFAR=DIR/cifar100 adds one); leave the machine alone meanwhile
+bench: $(READY) ## speed and memory, as ratios (30 minutes; CIFAR=DIR/cifar100 adds one); leave the machine alone meanwhile
 	$(BIN)/python benchmarks/loss_speed.py
 	$(BIN)/python benchmarks/views_speed.py
 	$(BIN)/python benchmarks/step_speed.py

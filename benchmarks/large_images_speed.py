@@ -31,7 +31,7 @@ from torch.utils.data import DataLoader
 from measure import processor
 from rince.data.folders import LargeImages
 from rince.data.views import Views
-from rince.train.feed import _as_it_is, _Crops
+from rince.train.feed import _all_present, _Crops
 
 CSV = Path(__file__).with_suffix(".csv")
 FILES, EPOCHS, BATCH, WORKERS, ROUNDS = 512, 3, 32, 2, 7
@@ -104,15 +104,15 @@ class Batches:
 def loading(images: LargeImages, size: int) -> Speed:
     """Of the loader as `rince.train.feed.Feed` makes it."""
     used = processor_seconds()
-    crops = _Crops(images, Views(size=size, mean=[0.5] * 3, std=[0.25] * 3), 0, (0, 1))
-    batches: DataLoader[torch.Tensor] = DataLoader(
-        crops, batch_sampler=Batches(), num_workers=WORKERS, collate_fn=_as_it_is, prefetch_factor=1
+    cut = _Crops(images, Views(size=size, mean=[0.5] * 3, std=[0.25] * 3), 0, (0, 1))
+    batches: DataLoader[tuple[torch.Tensor, None]] = DataLoader(
+        cut, batch_sampler=Batches(), num_workers=WORKERS, collate_fn=_all_present, prefetch_factor=1
     )
     made = iter(batches)
     for _ in range(WORKERS):
         next(made)
     start = time.perf_counter()
-    done = sum(len(batch) for batch in made)
+    done = sum(len(crops) for crops, _ in made)
     seconds = time.perf_counter() - start
     del made, batches  # the workers end
     # Up to a batch per worker was made before the clock started: none of them is counted.

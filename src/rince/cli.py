@@ -298,7 +298,8 @@ def reproduce(
     table: Annotated[
         str,
         typer.Argument(
-            help="cifar100, imagenet100, temperature, bank-size, smoothing, two-heads, scl-two-heads, threshold.",
+            help="cifar100, imagenet100, video, temperature, bank-size, smoothing, two-heads, scl-two-heads, "
+            "threshold, noise.",
             show_default=False,
         ),
     ],
@@ -308,7 +309,7 @@ def reproduce(
     ] = "reduced",
     data: Annotated[
         Path | None,
-        typer.Option(help="Folder that holds cifar100, cifar10, tiny-imagenet, imagenet, awa2; else from the hub."),
+        typer.Option(help="Folder that holds data sets by name, such as cifar100; else from the hub."),
     ] = None,
     rows: Annotated[list[str] | None, typer.Option(help="A row's name; repeat for several. All by default.")] = None,
     seeds: Annotated[list[int] | None, typer.Option(help="Repeat for several. By default 123, 546, 937.")] = None,
