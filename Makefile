@@ -36,6 +36,7 @@ bench: $(READY) ## speed and memory, as ratios (30 minutes; CIFAR=DIR/cifar100 a
 	$(BIN)/python benchmarks/views_speed.py
 	$(BIN)/python benchmarks/step_speed.py
 	$(BIN)/python benchmarks/video_speed.py
+	$(BIN)/python benchmarks/large_images_speed.py
 	$(BIN)/python benchmarks/evaluation_speed.py $(CIFAR)
 
 docs: $(READY) ## the documentation, into docs/_build/html

@@ -20,7 +20,7 @@ from rince.data.order import OneByOne
 from rince.data.views import Views
 from rince.errors import ConfigError, DataError
 from rince.evaluation.embed import BATCH, TrainedRun, embed_once, open_trained, with_channels
-from rince.evaluation.judge import Tell, Verdict, judge, nobody
+from rince.evaluation.judge import Tell, Verdict, by_name, judge, nobody
 from rince.evaluation.probe import Protocol
 from rince.evaluation.samples import Samples, read_samples
 from rince.evaluation.videos import judge_videos
@@ -103,7 +103,10 @@ def _judge_images(
     verdict = judge(
         train,
         test,
-        outliers={name: _outliers(run, name, source, tell, say) for name, source in _named(outliers).items()},
+        outliers={
+            name: _outliers(run, name, source, tell, say)
+            for name, source in by_name(outliers, outlier_name, "outlier sets").items()
+        },
         probe=probe,
         epoch_features=_epoch_features(run, train_images) if probe == "paper" else None,
         tell=tell,
@@ -150,17 +153,6 @@ def load_samples(
     made = embed_once(run, images, name, tell=lambda done, of: tell(f"features, {name}", done, of))
     labels = {level: group_numbers(groups)[images.labels] for level, groups in levels.items()}
     return Samples(made.features, labels, made.embeddings)
-
-
-def _named(sources: list[str]) -> dict[str, str]:
-    """Outlier sets by a short name."""
-    named: dict[str, str] = {}
-    for source in sources:
-        name = outlier_name(source)
-        if name in named:
-            raise ConfigError(f"two outlier sets are called {name!r}: {named[name]} and {source}; rename one")
-        named[name] = source
-    return named
 
 
 def _outliers(run: TrainedRun, name: str, source: str, tell: Tell, say: Callable[[str], None]) -> Tensor:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from rince.errors import ConfigError
 from rince.evaluation.geometry import alignment, class_similarity, uniformity
 from rince.evaluation.outliers import ClassGaussians, auroc, fpr_at_recall, neighbour_score
 from rince.evaluation.probe import Protocol, linear_probe
@@ -43,6 +44,17 @@ PROTOCOLS = {
 
 def nobody(*_: object) -> None:
     """Is told how far something is, and does not listen."""
+
+
+def by_name(sources: Sequence[str], name_of: Callable[[str], str], what: str) -> dict[str, str]:
+    """Sources by the short name that their metrics carry; two of one name are refused."""
+    named: dict[str, str] = {}
+    for source in sources:
+        name = name_of(source)
+        if name in named:
+            raise ConfigError(f"two {what} are called {name!r}: {named[name]} and {source}; rename one")
+        named[name] = source
+    return named
 
 
 class Verdict(NamedTuple):
@@ -99,6 +111,23 @@ def judge(
     if probe == "paper":
         metrics["probe/best_test_accuracy"] = result.best_test_accuracy
         metrics["probe/best_test_epoch"] = result.best_test_epoch
+    _judge_retrieval(train, test, metrics, figures, next_step)
+    if outliers:
+        _judge_outliers(train, test, outliers, metrics, figures, next_step)
+    _judge_geometry(train, test, metrics, figures, next_step)
+    tell("done", steps, steps)
+    used = {f"probe/{probe}", *(name for name in PROTOCOLS if not name.startswith(("probe/", "outliers/")))}
+    used |= {name for name in PROTOCOLS if name.startswith("outliers/") and outliers}
+    return Verdict(metrics, {name: text for name, text in PROTOCOLS.items() if name in used}, figures)
+
+
+def _judge_retrieval(
+    train: Samples,
+    test: Samples,
+    metrics: dict[str, float],
+    figures: dict[str, Any],
+    next_step: Callable[[str], None],
+) -> None:
     for level, query_labels in test.levels.items():
         next_step(f"recall, {level}")
         for k in (1, 5):
@@ -106,10 +135,13 @@ def judge(
                 metrics[f"retrieval/{level}/recall@{k}"] = recall_at_k(
                     test.features, train.features, query_labels=query_labels, gallery_labels=train.levels[level], k=k
                 )
-    ranks = ranks_of(train, test)
     next_step("ranking")
     found = ranked_retrieval(
-        test.features, train.features, query_labels=test.labels, gallery_labels=train.labels, rank_source=ranks
+        test.features,
+        train.features,
+        query_labels=test.labels,
+        gallery_labels=train.labels,
+        rank_source=ranks_of(train, test),
     )
     # The items of ranks 1 to i are those that share the query's group at level i; levels above the highest rank have
     # the groups of the last one.
@@ -118,8 +150,15 @@ def judge(
         metrics[f"retrieval/{level}/map"] = curve.average
         figures["curves"][level] = {"recall": _plain(curve.recall), "precision": _plain(curve.precision)}
     metrics["ranking/ndcg"], metrics["ranking/order_accuracy"] = found.ndcg, found.order_accuracy
-    if outliers:
-        _judge_outliers(train, test, outliers, metrics, figures, next_step)
+
+
+def _judge_geometry(
+    train: Samples,
+    test: Samples,
+    metrics: dict[str, float],
+    figures: dict[str, Any],
+    next_step: Callable[[str], None],
+) -> None:
     next_step("geometry")
     if len(test.features) > 1:
         metrics["geometry/uniformity"] = uniformity(test.features)
@@ -127,15 +166,12 @@ def judge(
         if len(level_labels.unique()) < len(level_labels):  # else there is no pair of one label to measure
             metrics[f"geometry/{level}/alignment"] = alignment(test.features, level_labels)
     next_step("similarity of classes")
+    table = ranks_of(train, test).table
     for place, vectors in (("before", test.features), ("after", test.embeddings)):
         if vectors is not None:
             similarity = class_similarity(vectors, test.labels)
             figures["class_similarity"][place] = _plain(similarity)
-            metrics |= _similarity_by_rank(similarity, ranks.table, test.labels, place)
-    tell("done", steps, steps)
-    used = {f"probe/{probe}", *(name for name in PROTOCOLS if not name.startswith(("probe/", "outliers/")))}
-    used |= {name for name in PROTOCOLS if name.startswith("outliers/") and outliers}
-    return Verdict(metrics, {name: text for name, text in PROTOCOLS.items() if name in used}, figures)
+            metrics.update(_similarity_by_rank(similarity, table, test.labels, place))
 
 
 def _judge_outliers(

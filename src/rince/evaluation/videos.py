@@ -21,7 +21,7 @@ from rince.data.video_set import load_index
 from rince.data.videos import VideoIndex
 from rince.errors import ConfigError, DataError
 from rince.evaluation.embed import Embedded, TrainedRun, made_once, open_trained
-from rince.evaluation.judge import Tell, Verdict, judge, nobody
+from rince.evaluation.judge import Tell, Verdict, by_name, judge, nobody
 from rince.evaluation.samples import Samples
 from rince.train.record import CHECKPOINT, RECIPE, open_run
 
@@ -53,7 +53,7 @@ def judge_videos(
     metrics: dict[str, float] = {}
     figures: dict[str, Any] = {"sets": {}, "curves": {}, "outliers": {}, "class_similarity": {}, "neighbours": {}}
     protocol: dict[str, str] = {}
-    for name, source in _named(list(sources) or [run.recipe.data.source]).items():
+    for name, source in by_name(sources or [run.recipe.data.source], set_name, "sets of videos").items():
         own = Path(source).resolve() == Path(run.recipe.data.source).resolve()
         train_split = run.recipe.data.train_split if own else "train"
         train, test = (
@@ -83,16 +83,6 @@ def judge_videos(
             protocol["finetune/accuracy"] = f"{CLASSIFIED}; {trained.recipe.train.epochs} epochs"
     protocol["features"] = f"mean over {run.clips.test_clips} clips, spread evenly over a video"
     return Verdict(metrics, protocol, figures)
-
-
-def _named(sources: list[str]) -> dict[str, str]:
-    named: dict[str, str] = {}
-    for source in sources:
-        name = set_name(source)
-        if name in named:
-            raise ConfigError(f"two sets of videos are called {name!r}: {named[name]} and {source}; rename one")
-        named[name] = source
-    return named
 
 
 def _with_source(metric: str, name: str) -> str:
