@@ -25,6 +25,7 @@ from scipy import stats
 
 from rince import ConfigError, ShapeError
 from rince.data.draws import uniform
+from rince.data.threads import for_each
 from rince.data.views import CROP_DRAWS, ORDERS, Views, crop_boxes
 
 KEY = {"seed": 3, "epoch": 2, "view": 1}
@@ -295,3 +296,31 @@ def test_parameters_of_another_batch():
 def test_bad_settings(setting, message):
     with pytest.raises(ConfigError, match=message):
         Views(**({"size": 8} | RGB | setting))
+
+
+@pytest.fixture
+def cores():
+    before = torch.get_num_threads()
+    yield torch.set_num_threads
+    torch.set_num_threads(before)
+
+
+def test_the_number_of_cores_changes_no_pixel(cores):
+    images = torch.randint(0, 256, (300, 3, 40, 40), dtype=torch.uint8, generator=torch.Generator().manual_seed(4))
+    views = Views(size=32, mean=[0.5] * 3, std=[0.25] * 3)
+    made = {}
+    for number in (1, 2, 3):
+        cores(number)
+        made[number] = views(images, seed=1, epoch=2, view=0, sample_ids=torch.arange(300))
+        assert torch.get_num_threads() == number
+        with torch.inference_mode():
+            again = views(images, seed=1, epoch=2, view=0, sample_ids=torch.arange(300))
+        assert torch.equal(again, made[number])
+    assert torch.equal(made[1], made[2])
+    assert torch.equal(made[1], made[3])
+
+
+def test_a_mistake_on_another_thread_is_told(cores):
+    cores(2)
+    with pytest.raises(ZeroDivisionError):
+        for_each(lambda number: 1 / number, [1, 0], torch.device("cpu"))

@@ -22,6 +22,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from rince.data.draws import uniform
+from rince.data.threads import for_each
 from rince.errors import ConfigError, ShapeError
 
 QUERY_VIEW, KEY_VIEW = 0, 1
@@ -34,6 +35,7 @@ IDENTITY = (1.0, 1.0, 1.0, 0.0)  # the factors that change nothing
 NOTHING = 4  # stands for an operation that would change nothing
 ORDERS = tuple(itertools.permutations(range(4)))
 DIGITS = (125, 25, 5, 1)  # write four of the five as one number
+UNCHANGED = NOTHING * sum(DIGITS)
 LUMA = torch.tensor([0.299, 0.587, 0.114]).view(3, 1, 1)  # how bright red, green and blue are to the eye
 OWN_HUES = torch.tensor([0.0, 2.0, 4.0]).view(3, 1, 1)  # theirs, in sixths of a turn
 BLOCK = 1 << 18  # values to crop at a time: the steps in between stay in the cache
@@ -300,13 +302,16 @@ def _crop(images: Tensor, boxes: Tensor, flip: Tensor, size: int) -> Tensor:
     block = min(batch, max(1, BLOCK // (planes * max(height, size) * width)))
     first = torch.arange(0, block * planes * height, height, device=images.device).view(block, planes, 1, 1)
     pixels = torch.empty(batch, planes * size, size, device=images.device)
-    for start in range(0, batch, block):
+
+    def crop_some(start: int) -> None:
         view = pixels[some := slice(start, start + block)]
         index, table = (ends[some] + first[: len(view)]).view(-1, 2), images[some].reshape(-1, width).float()
         rows = F.embedding_bag(index, table, mode="sum", per_sample_weights=weights[some].view(-1, 2))
         rows = rows.view(len(view), planes * size, width)
         torch.gather(rows, 2, before[some].expand_as(view), out=view)
         view.add_(rows.gather(2, after[some].expand_as(view)).sub_(view).mul_(share[some])).clamp_(max=1)
+
+    for_each(crop_some, range(0, batch, block), images.device)
     return pixels
 
 
@@ -340,18 +345,21 @@ def _jitter(pixels: Tensor, order: Tensor, factors: Tensor) -> Tensor:
         (factors[:, SATURATION], (1 - factors[:, SATURATION]) * LUMA.to(pixels.device)),
         (torch.remainder(OWN_HUES.to(pixels.device) - 6 * factors[:, HUE], 6) - 3,),
     )
-    stop = 0
-    for kind, count in zip(kinds.tolist(), counts.tolist(), strict=True):
-        start, stop = stop, stop + count
-        steps_of_kind = [step for digit in DIGITS if (step := kind // digit % 5) != NOTHING]
-        if not steps_of_kind:
-            continue
+    stops = counts.cumsum(0).tolist()
+
+    def jitter_some(group: tuple[int, int, int]) -> None:
+        kind, start, stop = group
+        chosen = by[start:stop]
         # A copy of its own, small enough that the allocator hands out the same memory every time: one large enough to
         # be fetched from the system costs more than all four operations.
-        group = pixels.index_select(0, by[start:stop])
-        for step in steps_of_kind:
-            OPERATIONS[step](group, *(setting[start:stop] for setting in settings[step]))
-        pixels.index_copy_(0, by[start:stop], group)
+        some = pixels.index_select(0, chosen)
+        for step in (kind // digit % 5 for digit in DIGITS):
+            if step != NOTHING:
+                OPERATIONS[step](some, *(setting[start:stop] for setting in settings[step]))
+        pixels.index_copy_(0, chosen, some)
+
+    groups = zip(kinds.tolist(), [0, *stops], stops, strict=False)
+    for_each(jitter_some, [group for group in groups if group[0] != UNCHANGED], pixels.device)
     return pixels
 
 

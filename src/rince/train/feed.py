@@ -7,9 +7,7 @@ is applied to the whole batch.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
 from typing import Any, NamedTuple
@@ -88,8 +86,6 @@ class Feed:
         self.labels = labels.to(device)
         self.process, self.processes, self.workers = process, processes, workers
         self._pixels = images.images.to(device) if isinstance(images, ImageSet) else None
-        several = device.type == "cpu" and min(torch.get_num_threads(), len(self.numbers)) > 1
-        self._pool = _one_core_each(len(self.numbers)) if several and self._pixels is not None else None
 
     def steps(self, first: int, stop: int) -> Iterator[Step]:
         """Steps `first` to `stop`, counted over the whole run."""
@@ -125,8 +121,7 @@ class Feed:
             epoch, shares = parts(step)
             chosen = shares[self.process].to(self.device)
             make = partial(self.views, self._pixels[chosen], seed=self.seed, epoch=epoch, sample_ids=chosen)
-            together = self._pool.map if self._pool else map
-            yield list(together(lambda view: make(view=view), self.numbers)), None  # noqa: B023 - called at once
+            yield [make(view=view) for view in self.numbers], None
 
     def _from_workers(self, steps: range, parts: FindParts) -> Iterator[tuple[list[Tensor], Tensor | None]]:
         loader = DataLoader(
@@ -153,16 +148,6 @@ class Feed:
             return self.images.clips(self.views, self.seed, self.numbers)
         assert isinstance(self.images, LargeImages)
         return _Crops(self.images, self.views, self.seed, self.numbers)
-
-
-def _one_core_each(number: int) -> ThreadPoolExecutor:
-    """Threads that use one core each: a view is many small operations, which two cores had better not share."""
-    cores = torch.get_num_threads()
-    pool = ThreadPoolExecutor(number, "views", torch.set_num_threads, (1,))
-    started = threading.Barrier(number)
-    list(pool.map(lambda _: started.wait(), range(number)))
-    torch.set_num_threads(cores)  # a thread that sets its own number also sets that of threads to come
-    return pool
 
 
 class _Batches:
