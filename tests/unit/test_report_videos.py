@@ -15,9 +15,10 @@ import torch
 from PIL import Image
 from safetensors.torch import load_file
 
+from browser.made import parse
 from browser.made_videos import BREAKOUT, CLASSES, EVIL, RECIPE, SETS, TEST, TRAIN, made_videos, results
-from oracles.coded_videos import read_number, read_numbers
-from rince.report.footage import webp
+from oracles.coded_videos import read_number, read_numbers, write_video
+from rince.report.footage import Videos, webp
 from rince.report.numbers import headline
 from rince.report.tables import Cell, PaperNumber, compare, direction, heading, markdown, paper_text
 from rince.report.videos import queries_shown, spread
@@ -245,6 +246,19 @@ def test_webp_keeps_the_frames():
     assert np.array(means) == pytest.approx(np.array([[0, 0, 0], [255, 0, 0], [0, 0, 255]]), abs=12)
 
 
+@pytest.mark.parametrize(("width", "height", "size"), [(64, 32, (96, 48)), (32, 96, (32, 96))])
+def test_thumbnails_keep_their_shape_and_damaged_videos_have_none(tmp_path, width, height, size):
+    good = write_video(tmp_path / "good.mp4", 12, width=width, height=height)
+    (tmp_path / "bad.mp4").write_bytes(b"no video")
+    paths = (tmp_path / "bad.mp4", good, tmp_path / "nowhere.mp4")
+    videos = Videos(str(tmp_path), paths, torch.tensor([0, 0, 0]), ("a",), "")
+    assert [videos.moving(path) is not None for path in paths] == [videos.is_there(path) for path in paths]
+    picture = Image.open(io.BytesIO(videos.moving(good)))
+    assert (picture.size, picture.n_frames) == (size, 12)
+    assert videos.still(0).unique().tolist() == [128]
+    assert videos.still(1).shape[1:] == (40 * height // min(width, height), 40 * width // min(width, height))
+
+
 def test_many_runs_show_fewer_queries():
     assert queries_shown(3, 2) >= 12
     assert queries_shown(20, 2) * 20 * 2 * 5 <= 400
@@ -282,6 +296,8 @@ def test_report_can_be_made_without_the_videos(report, tmp_path):
     html = (tmp_path / "out" / "index.html").read_text("utf-8")
     assert '<img class="film"' not in html
     assert html.count('class="film gone"') == 2 * 12 * 6
+    told = [attributes["aria-label"] for _, attributes in parse(html).tags if attributes.get("class") == "film gone"]
+    assert {label.removeprefix("Query: ") for label in told} == {f"{shown(name)}, no picture" for name in CLASSES}
     assert re.search(r"\d\d videos of those shown here cannot be read any more \(the first: <code>", html)
 
 

@@ -83,7 +83,7 @@ def swatch(number: int) -> str:
 
 def comparison(table: Table, runs: Sequence[Shown]) -> str:
     """The table of headline metrics with the paper's numbers, and what to make of it."""
-    sets = runs[0].data.sets
+    sets = {name for run in runs for name in run.data.sets}
     groups = [(name, list(members)) for name, members in groupby(table.metrics, lambda m: _group(m, sets))]
     first = {members[0] for _, members in groups}
     top = "".join(f'<th scope="colgroup" colspan="{len(m)}">{escape(clean(name))}</th>' for name, m in groups)

@@ -235,18 +235,22 @@ def _training(runs: Sequence[Shown], names: Sequence[str], drawn: list[Drawn]) -
 
 
 def _similarity(runs: Sequence[Shown], names: Sequence[str], drawn: list[Drawn]) -> Section:
-    levels = runs[0].data.levels
-    group = clean(levels[min(1, len(levels) - 1)].name)
-    things, what = f"{runs[0].data.thing}s", "sorted by " + escape(group)
-    blocks = "<b>Bright blocks along the diagonal</b> are groups whose classes lie together, which is what ranked "
-    blocks += "positives are for."
-    if runs[0].data.sets:
-        what = f"of {escape(clean(next(iter(runs[0].data.sets))))}"
-        blocks = "<b>A bright diagonal</b> is classes that lie together; bright places off it are classes taken for "
-        blocks += "each other."
+    data = runs[0].data
+    if data.sets:
+        order = f"of {escape(clean(next(iter(data.sets))))}"
+        look_for = (
+            "<b>A bright diagonal</b> is classes that lie together; bright places beside it are classes that the run "
+            "takes for each other."
+        )
+    else:
+        order = f"sorted by {escape(clean(data.levels[min(1, len(data.levels) - 1)].name))}"
+        look_for = (
+            "<b>Bright blocks along the diagonal</b> are groups whose classes lie together, which is what ranked "
+            "positives are for."
+        )
     text = (
-        f"<p>Mean cosine between the test {things} of every two classes, {what}. {blocks} All "
-        "runs share one colour scale before the head and one after it; the diagonal may exceed it.</p>"
+        f"<p>Mean cosine between the test {data.thing}s of every two classes, {order}. {look_for} All runs share one "
+        "colour scale before the head and one after it; the diagonal may exceed it.</p>"
     )
     for run, row in zip(runs, figures.similarity_matrices(runs, names), strict=True):
         text += f"<h3>{escape(clean(run.label))}</h3>" + _figure(row, "", drawn, "wide")
