@@ -5,18 +5,12 @@ import json
 
 import pytest
 import torch
-from selenium import webdriver
-from selenium.webdriver.chrome.options import Options
-from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.keys import Keys
 
-from browser.test_page import CHROMIUM, DRIVER, FLAGS, one, press, resize
+from browser.driving import one, press, resize
 from rince.analysis import equilibrium_line, normal_negatives, ranking_starts
 from train.tiny import rince
 
-pytestmark = pytest.mark.skipif(
-    not (CHROMIUM and DRIVER), reason="needs the programs chromium and chromedriver (apt install chromium-driver)"
-)
 NUMBERS = [1, 2, 3, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 4000]
 START = {"tau1": 0.1, "tau2": 0.2, "number": 7, "mean": 0.1, "spread": 0.1, "first": 0.9}
 SET = """
@@ -35,18 +29,6 @@ def file(tmp_path_factory):
     path = tmp_path_factory.mktemp("explorer") / "page.html"
     rince("analyse", "page", "--out", path)
     return path
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory):
-    options = Options()
-    options.binary_location = CHROMIUM
-    for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
-        options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    driver = webdriver.Chrome(options=options, service=Service(DRIVER))
-    yield driver
-    driver.quit()
 
 
 @pytest.fixture

@@ -3,27 +3,16 @@
 import base64
 import colorsys
 import json
-import shutil
 
 import pytest
-from selenium import webdriver
-from selenium.webdriver.chrome.options import Options
-from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.keys import Keys
 
+from browser.driving import mouse_on, one, press, resize
 from browser.made import BREAKOUT, CLASSES, COLOURS, EVIL, KIN, LEVELS, RECIPE, made
 from rince.report.collect import Level
 from rince.report.drawing import group_marks
 
-CHROMIUM, DRIVER = (shutil.which(name) for name in ("chromium", "chromedriver"))
-pytestmark = pytest.mark.skipif(
-    not (CHROMIUM and DRIVER), reason="needs the programs chromium and chromedriver (apt install chromium-driver)"
-)
-FLAGS = (
-    *("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
-    *("--disable-background-networking", "--disable-component-update", "--disable-sync", "--window-size=1200,900"),
-)
 READ_PIXELS = """
 const pixels = arguments[0].getContext("2d").getImageData(0, 0, arguments[0].width, arguments[0].height).data;
 const sums = [0, 0, 0];
@@ -35,19 +24,6 @@ return sums.map((sum) => (4 * sum) / pixels.length);
 @pytest.fixture(scope="module")
 def report():
     return made()
-
-
-@pytest.fixture(scope="module")
-def browser(report, tmp_path_factory):
-
-    options = Options()
-    options.binary_location = CHROMIUM
-    for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
-        options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    driver = webdriver.Chrome(options=options, service=Service(DRIVER))
-    yield driver
-    driver.quit()
 
 
 @pytest.fixture
@@ -63,30 +39,6 @@ def data(report):
     return report.page.data
 
 
-def resize(browser, width, height, *, mobile=False):
-    screen = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": mobile}
-    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", screen)
-
-
-def one(page, selector):
-    found = page.find_elements("css selector", selector)
-    assert len(found) == 1, f"{len(found)} × {selector}"
-    return found[0]
-
-
-def mouse_on(page, number, sample):
-    """Moves the mouse to where a sample is on a map, and says where that is."""
-
-    mark = page.find_elements("css selector", "svg.field")[number].find_elements("css selector", ".mark")[sample]
-    page.execute_script("arguments[0].scrollIntoView({block: 'center'})", mark)
-    # Not the middle of its box: a triangle stands about its centre of mass.
-    x, y = page.execute_script("const at = arguments[0].getScreenCTM(); return [at.e, at.f]", mark)
-    actions = ActionChains(page)
-    actions.w3c_actions.pointer_action.move_to_location(round(x), round(y))
-    actions.perform()
-    return actions
-
-
 def alone(data, run):
     """A sample that no other lies upon."""
     places = data["runs"][run]["places"]
@@ -96,10 +48,6 @@ def alone(data, run):
         return min((x - a) ** 2 + (y - b) ** 2 for other, (a, b) in enumerate(places) if other != sample)
 
     return max(range(len(places)), key=room)
-
-
-def press(page, *keys):
-    page.switch_to.active_element.send_keys(*keys)
 
 
 def check_panel(page, data, sample):

@@ -3,32 +3,15 @@
 import json
 
 import pytest
-from selenium import webdriver
-from selenium.webdriver.chrome.options import Options
-from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.support.wait import WebDriverWait
 
+from browser.driving import mouse_on, one, resize
 from browser.made_videos import CLASSES, RECIPE, made_videos
-from browser.test_page import CHROMIUM, DRIVER, FLAGS, mouse_on, one, pytestmark, resize
-
-__all__ = ["pytestmark"]  # skipped where there is no browser
 
 
 @pytest.fixture(scope="module")
 def report():
     return made_videos()
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory):
-    options = Options()
-    options.binary_location = CHROMIUM
-    for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
-        options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    driver = webdriver.Chrome(options=options, service=Service(DRIVER))
-    yield driver
-    driver.quit()
 
 
 @pytest.fixture
