@@ -226,7 +226,9 @@ def evaluate(
 @app.command()
 def embed(
     run: RunArgument,
-    path: Annotated[str, typer.Argument(help="An image, or a folder of images.", show_default=False)],
+    path: Annotated[
+        str, typer.Argument(help="An image or a folder of them; or videos, as the run.", show_default=False)
+    ],
     out: Annotated[Path, typer.Option(help="Parquet file to write: path, vector.", show_default=False)],
     which: WhichOption = "features",
 ) -> None:
@@ -243,8 +245,10 @@ def embed(
 @app.command()
 def neighbours(
     run: RunArgument,
-    query: Annotated[str, typer.Argument(help="An image, or a folder of images.", show_default=False)],
-    gallery: Annotated[str, typer.Argument(help="A folder of images to search.", show_default=False)],
+    query: Annotated[
+        str, typer.Argument(help="An image or a folder of them; or videos, as the run.", show_default=False)
+    ],
+    gallery: Annotated[str, typer.Argument(help="A folder to search.", show_default=False)],
     k: Annotated[int, typer.Option("-k", min=1, help="How many neighbours to show.")] = 5,
     which: WhichOption = "features",
     picture: Annotated[Path | None, typer.Option(help="Also draw them into this PNG file.")] = None,

@@ -3,6 +3,8 @@
 import json
 
 import numpy as np
+import onnxruntime
+import pyarrow.parquet as pq
 import pytest
 import torch
 import yaml
@@ -228,6 +230,33 @@ def test_finetuning_starts_from_the_network_of_the_run(trained, source, tmp_path
     )
     assert done.returncode == 2
     assert "holds another network than this recipe describes" in done.stderr
+
+
+def test_videos_are_embedded_searched_and_the_encoder_exported(trained, source, tmp_path):
+    rince("embed", trained, source / "test", "--out", tmp_path / "vectors.parquet")
+    table = pq.read_table(tmp_path / "vectors.parquet").to_pydict()
+    run = open_trained(trained)
+    index = load_index(str(source), "test", run.clips)
+    assert table["path"] == [str(path) for path in index.videos.paths]
+    with torch.inference_mode():
+        first = run.encoder.features(clips_for_testing(run, index)(0)).mean(dim=0)
+    assert table["vector"][0] == pytest.approx(first.tolist(), rel=1e-4, abs=1e-5)
+    film, picture = source / "test" / "run" / "0.mp4", tmp_path / "near.png"
+    lines = rince("neighbours", trained, film, source / "test", "-k", "2", "--picture", picture).stdout.splitlines()
+    assert lines[0] == str(film)
+    assert len(lines) == 4
+    assert not any(line.endswith(str(film)) for line in lines[1:3])
+    assert picture.stat().st_size > 0
+    rince("export", trained, "--out", tmp_path / "exported")
+    assert json.loads((tmp_path / "exported" / "encoder.json").read_text())["input"]["shape"] == ["batch", 3, 4, 16, 16]
+    graph = onnxruntime.InferenceSession(tmp_path / "exported" / "encoder.onnx")
+    clips = clips_for_testing(run, index)(1)
+    features, _ = graph.run(None, {"images": clips.numpy()})
+    with torch.inference_mode():
+        assert features == pytest.approx(run.encoder.features(clips).numpy(), abs=1e-4)
+    done = rince("embed", trained, tmp_path / "nothing", "--out", tmp_path / "v.parquet", check=False)
+    assert done.returncode == 2
+    assert "give a video or a folder of videos" in done.stderr
 
 
 @pytest.mark.parametrize(

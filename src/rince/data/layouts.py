@@ -159,7 +159,7 @@ def _guess(root: Path, splits: Path | None) -> str:
         return "hmdb51"
     if _kinetics_lists(root):
         return "kinetics400"
-    first = next(_files(root), None)
+    first = next(video_files(root), None)
     return "kth" if first and KTH_NAME.fullmatch(first.stem) else "folders"
 
 
@@ -173,7 +173,7 @@ def _folders(root: Path, _splits: Path | None, _number: int) -> Iterator[Row]:
             tops[known] = folder
     labels: dict[bool, Path] = {}
     for split, top in (tops or {"train": root}).items():
-        for path in _files(top):
+        for path in video_files(top):
             label = path.parent.relative_to(top).as_posix()
             labels[label == "."] = path
             yield Row(path, UNLABELLED if label == "." else label, split)
@@ -203,7 +203,7 @@ def _kinetics(root: Path, splits: Path | None, number: int) -> Iterator[Row]:
     if not lists:
         yield from _folders(root, splits, number)
         return
-    found = {path.stem: path for path in _files(root)}
+    found = {path.stem: path for path in video_files(root)}
     for split, file in lists.items():
         for line, fields in _read_csv(file, ("youtube_id", "time_start", "time_end")):
             try:
@@ -252,7 +252,7 @@ def _kth(root: Path, splits: Path | None, number: int) -> Iterator[Row]:
     lines = (line.partition("frames") for line in _lines(listed)) if listed.is_file() else ()
     ranges = {name.strip(): _ranges(text, str(listed)) for name, _, text in lines if KTH_NAME.fullmatch(name.strip())}
     split_of = {person: split for split, people in KTH_PEOPLE.items() for person in people}
-    for path in _files(root):
+    for path in video_files(root):
         match = KTH_NAME.fullmatch(path.stem)
         if not match or int(match[1]) not in split_of:
             raise DataError(f"{str(path)!r} is not named as KTH's videos are, such as person01_walking_d1_uncomp.avi")
@@ -323,16 +323,17 @@ def _lines(file: Path) -> list[str]:
     return [line.strip() for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
 
 
-def _files(root: Path) -> Iterator[Path]:
+def video_files(root: Path) -> Iterator[Path]:
     """Video files below a folder, in alphabetical order. Follows links, but into no folder twice."""
     seen: set[str] = set()
     for folder, below, names in os.walk(root, followlinks=True):
         real = os.path.realpath(folder)
         below[:] = sorted(name for name in below if not name.startswith(".")) if real not in seen else []
         if real not in seen:
-            yield from (Path(folder, name) for name in sorted(names) if _is_video(name))
+            yield from (Path(folder, name) for name in sorted(names) if is_video(name))
         seen.add(real)
 
 
-def _is_video(name: str) -> bool:
+def is_video(name: str) -> bool:
+    """Whether a file is one by its name."""
     return not name.startswith(".") and os.path.splitext(name)[1].lower() in SUFFIXES

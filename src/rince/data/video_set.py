@@ -9,13 +9,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
 from rince.config import Clips as ClipSettings
 from rince.data.clips import Clips, ClipSampler, long_enough
-from rince.data.videos import Progress, VideoIndex, build_index, list_videos
+from rince.data.layouts import SUFFIXES, video_files
+from rince.data.videos import Progress, VideoIndex, VideoList, build_index, list_videos
 from rince.data.views import Views
+from rince.errors import DataError
 from rince.terminal import shown_progress
 
 
@@ -73,6 +76,18 @@ def index_cache(source: str) -> Path:
     """The file that keeps what was found in the videos of a source, in the cache of the user."""
     name = hashlib.sha256(os.path.abspath(source).encode()).hexdigest()[:32]
     return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "rince" / "videos" / f"{name}.jsonl"
+
+
+def find_videos(source: str, *, short_side: int) -> VideoIndex:
+    """One video, or all videos below a folder, sorted by path and without labels (all are 0)."""
+    root = Path(source)
+    if not root.exists():
+        raise DataError(f"there is no file and no folder {source!r}; give a video or a folder of videos")
+    files = (root,) if root.is_file() else tuple(sorted(video_files(root)))
+    if not files:
+        raise DataError(f"no file under {source!r} is a video: none ends in {' '.join(sorted(SUFFIXES))}")
+    videos = VideoList(files, torch.zeros(len(files), dtype=torch.int64), ("video",), source=source)
+    return build_index(videos, index_cache(source), short_side=short_side)
 
 
 def load_videos(

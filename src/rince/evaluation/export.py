@@ -37,8 +37,8 @@ class _Both(nn.Module):
 def export(run: TrainedRun, folder: Path) -> list[Path]:
     """Writes the encoder's weights, an ONNX graph of it, and what its input has to look like; returns the files.
 
-    The graph takes `images` `(batch, channels, size, size)` float32, normalised as `encoder.json` says, and gives
-    `features` `(batch, feature_dim)` before the head and `embeddings` `(batch, dim)` of unit length.
+    The graph takes `images` `(batch, channels, [frames,] size, size)` float32, normalised as `encoder.json` says, and
+    gives `features` `(batch, feature_dim)` before the head and `embeddings` `(batch, dim)` of unit length.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -53,14 +53,16 @@ def export(run: TrainedRun, folder: Path) -> list[Path]:
         save(state, metadata={"recipe": run.recipe.name, "checkpoint": run.checkpoint})
     )
     os.replace(weights.with_suffix(".writing"), weights)
-    example = torch.zeros(2, run.channels, settings.size, settings.size)
+    frames = [] if run.recipe.clips is None else [run.recipe.clips.frames]
+    shape = [run.channels, *frames, settings.size, settings.size]
+    example = torch.zeros(2, *shape)
     _write_onnx(_Both(run.encoder), example, graph)
     facts = {
         "recipe": run.recipe.name,
         "checkpoint": run.checkpoint,
         "input": {
             "name": "images",
-            "shape": ["batch", run.channels, settings.size, settings.size],
+            "shape": ["batch", *shape],
             "pixels": "from 0 to 1, shorter side resized (bilinear, antialiased), centre cut out, (pixel - mean) / std",
             "mean": list(settings.mean),
             "std": list(settings.std),

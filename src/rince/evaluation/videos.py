@@ -118,7 +118,9 @@ def test_clips(run: TrainedRun, index: VideoIndex) -> Callable[[int], Tensor]:
     return read
 
 
-def _embed(run: TrainedRun, index: VideoIndex, *, raw: bool, tell: Callable[[int, int], None]) -> Embedded:
+def embed_videos(
+    run: TrainedRun, index: VideoIndex, *, raw: bool = False, tell: Callable[[int, int], None] = nobody
+) -> Embedded:
     """Features and embeddings of videos; `raw` for the probabilities of a classifier in place of embeddings."""
     features, outputs = [], []
     with torch.inference_mode(), ThreadPoolExecutor(torch.get_num_threads()) as pool:
@@ -139,7 +141,7 @@ def _features(run: TrainedRun, index: VideoIndex, name: str, tell: Tell, *, raw:
         run,
         f"{name}-classes" if raw else name,
         _made_from(run, index.fingerprint, raw=raw),
-        lambda: _embed(run, index, raw=raw, tell=lambda done, of: tell(f"features, {name}", done, of)),
+        lambda: embed_videos(run, index, raw=raw, tell=lambda done, of: tell(f"features, {name}", done, of)),
     )
 
 
