@@ -5,8 +5,9 @@
 Both make one view of 512 images of 32 × 32 from uint8 to normalised: random resized crop, flip, colour jitter with
 probability 0.8, grayscale with probability 0.2. kornia draws one order of the four jitters per batch, ours one per
 sample. Every round times every contender once, in turn; a ratio is the median over rounds of the ratio within the
-round. Both run on one thread and are timed by the processor time they use: with more threads, a busy machine makes
-them wait for each other, and the ratio would be that of the waiting. Writes `views_speed.csv` beside this file.
+round. "one core": both on one thread, by the processor time they use. "all cores": both as they come, on as many
+threads as the machine has cores, by the clock on the wall: what a person waits for. Writes `views_speed.csv` beside
+this file.
 """
 
 import csv
@@ -56,28 +57,31 @@ class Problem:
         return lambda: views(self.images.float() / 255)
 
 
+def contenders(problem: Problem) -> dict[str, Contender]:
+    return {
+        "crop, flip, jitter, grayscale: ours (yardstick)": problem.ours(),
+        "crop, flip, jitter, grayscale: kornia": problem.kornias(jitter=True),
+        "crop, flip: ours": problem.ours(jitter=None, grayscale=0.0),
+        "crop, flip: kornia": problem.kornias(jitter=False),
+    }
+
+
 @torch.no_grad()
 def main() -> None:
-    torch.set_num_threads(1)
-    problem = Problem()
-    results = ratios(
-        {
-            "crop, flip, jitter, grayscale: ours (yardstick)": problem.ours(),
-            "crop, flip, jitter, grayscale: kornia": problem.kornias(jitter=True),
-            "crop, flip: ours": problem.ours(jitter=None, grayscale=0.0),
-            "crop, flip: kornia": problem.kornias(jitter=False),
-        },
-        ROUNDS,
-        time.process_time,
-    )
+    problem, cores = Problem(), torch.get_num_threads()
+    results = {}
+    for where, threads, clock in (("one core", 1, time.process_time), ("all cores", cores, time.perf_counter)):
+        torch.set_num_threads(threads)
+        found = ratios(contenders(problem), ROUNDS, clock)
+        results |= {(where, name): ratio for name, ratio in found.items()}
     versions = (torch.__version__, kornia.__version__, platform.python_version(), processor())
     size = f"{IMAGES} × {SIZE} × {SIZE}"
     with CSV.open("w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(["images", "what", "value", "unit", "torch", "kornia", "python", "processor"])
-        writer.writerows([size, name, f"{ratio:.2f}", "× ours", *versions] for name, ratio in results.items())
-    for name, ratio in results.items():
-        print(f"{size:14} {name:52} {ratio:8.2f} × ours")
+        writer.writerow(["images", "where", "what", "value", "unit", "torch", "kornia", "python", "processor"])
+        writer.writerows([size, *names, f"{ratio:.2f}", "× ours", *versions] for names, ratio in results.items())
+    for (where, name), ratio in results.items():
+        print(f"{size:14} {where:10} {name:52} {ratio:8.2f} × ours")
 
 
 if __name__ == "__main__":
