@@ -24,7 +24,7 @@ app = typer.Typer(
 )
 
 SOME_FAILED, BAD_INPUT, INTERRUPTED = 1, 2, 130
-EXTRAS = {"av": "video", "sentence_transformers": "text"}  # what a missing package is part of; else `report`
+EXTRAS = {"av": "video", "sentence_transformers": "text"}  # that bring a missing package; else `report`
 RecipeArgument = Annotated[str, typer.Argument(help="A recipe's name, table/row (see `rince ls`), or a YAML file.")]
 Overrides = Annotated[
     list[str] | None,
@@ -386,7 +386,9 @@ app.add_typer(analyse_app, name="analyse")
 def main(run: Callable[[], object] = app) -> None:
     """The entry point: errors of ours become one message and exit code 2."""
     from rince.errors import RinceError
+    from rince.memory import keep_freed_memory
 
+    keep_freed_memory()
     try:
         run()
     except RinceError as error:

@@ -92,6 +92,11 @@ class MomentumContrast(Method):
         ranks = ranks[:, None].expand(-1, len(step.labels))
         return ranks if step.present is None else ranks.masked_fill(~step.present[:, 1:].T, EXCLUDED)
 
+    @property
+    def comparable(self) -> bool:
+        """Once the bank is full: with fewer negatives the loss is lower."""
+        return len(self.bank) == self.recipe.bank.size
+
     def validate(self, encoder: nn.Module, steps: Iterable[Step]) -> float:
         """Mean loss against own keys and the bank as it is, with the statistics of training."""
         total = torch.zeros(2, dtype=torch.float64, device=self.runtime.device)

@@ -98,8 +98,8 @@ def _train(recipe: Recipe, parts: Parts, folder: Path, runtime: Runtime, *, resu
             state.step += 1
             line = {"step": step.step, "epoch": step.epoch, "lr": rate, **values}
             if validates:
-                state.validation.append(method.validate(state.encoder, feed.held_out_steps()))
-                line["validation/loss"] = state.validation[-1]
+                line["validation/loss"] = method.validate(state.encoder, feed.held_out_steps())
+                state.validation += [line["validation/loss"]] if method.comparable else []
             if logged:
                 metrics.write(line)
             progress.advance(line, logged=logged)

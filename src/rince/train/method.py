@@ -51,6 +51,11 @@ class Method(ABC):
     def modules(self) -> dict[str, nn.Module]:
         """What it remembers from step to step, for the checkpoint; on the device of the runtime."""
 
+    @property
+    def comparable(self) -> bool:
+        """Whether a validation loss can be compared with later ones."""
+        return True
+
     def validate(self, encoder: nn.Module, steps: Iterable[Step]) -> float:
         """Mean loss of samples that are not trained on; leaves everything as it was."""
         raise NotImplementedError  # the recipe was checked: no other method is asked
