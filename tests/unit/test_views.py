@@ -25,7 +25,6 @@ from scipy import stats
 
 from rince import ConfigError, ShapeError
 from rince.data.draws import uniform
-from rince.data.threads import for_each
 from rince.data.views import CROP_DRAWS, ORDERS, Views, crop_boxes
 
 KEY = {"seed": 3, "epoch": 2, "view": 1}
@@ -318,9 +317,3 @@ def test_the_number_of_cores_changes_no_pixel(cores):
         assert torch.equal(again, made[number])
     assert torch.equal(made[1], made[2])
     assert torch.equal(made[1], made[3])
-
-
-def test_a_mistake_on_another_thread_is_told(cores):
-    cores(2)
-    with pytest.raises(ZeroDivisionError):
-        for_each(lambda number: 1 / number, [1, 0], torch.device("cpu"))

@@ -22,7 +22,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from rince.data.draws import uniform
-from rince.data.threads import for_each
+from rince.data.threads import one_core
 from rince.errors import ConfigError, ShapeError
 
 QUERY_VIEW, KEY_VIEW = 0, 1
@@ -137,8 +137,9 @@ class Views:
                 f"sample_ids must hold one id per image: got shape {tuple(sample_ids.shape)} for {len(images)} images"
             )
         height, width = images.shape[-2:]
-        parameters = self.draw_parameters(height, width, seed=seed, epoch=epoch, view=view, sample_ids=sample_ids)
-        return self.apply(images, parameters.to(images.device))
+        with one_core(images.device):
+            parameters = self.draw_parameters(height, width, seed=seed, epoch=epoch, view=view, sample_ids=sample_ids)
+            return self.apply(images, parameters.to(images.device))
 
     def draw_parameters(
         self,
@@ -193,12 +194,13 @@ class Views:
         if len(images) == 0:
             return torch.empty(*images.shape[:-2], self.size, self.size, device=images.device)
         batch, channels, height, width = len(images), images.shape[1], *images.shape[-2:]
-        pixels = _crop(images.reshape(batch, -1, height, width), parameters.boxes, parameters.flip, self.size)
-        pixels = _jitter(pixels.view(batch, channels, -1, self.size**2), parameters.order, parameters.factors)
-        if channels == 3:
-            rows = parameters.grayscale.nonzero().squeeze(1)
-            pixels[rows] = _luma(pixels.index_select(0, rows), LUMA.to(pixels.device))
-        return self._normalise(pixels).view(*images.shape[:-2], self.size, self.size)
+        with one_core(images.device):
+            pixels = _crop(images.reshape(batch, -1, height, width), parameters.boxes, parameters.flip, self.size)
+            pixels = _jitter(pixels.view(batch, channels, -1, self.size**2), parameters.order, parameters.factors)
+            if channels == 3:
+                rows = parameters.grayscale.nonzero().squeeze(1)
+                pixels[rows] = _luma(pixels.index_select(0, rows), LUMA.to(pixels.device))
+            return self._normalise(pixels).view(*images.shape[:-2], self.size, self.size)
 
     def resize_and_normalise(self, images: Tensor) -> Tensor:
         """The view for testing: the shorter side brought to `size`, the centre cut out, nothing random.
@@ -302,16 +304,13 @@ def _crop(images: Tensor, boxes: Tensor, flip: Tensor, size: int) -> Tensor:
     block = min(batch, max(1, BLOCK // (planes * max(height, size) * width)))
     first = torch.arange(0, block * planes * height, height, device=images.device).view(block, planes, 1, 1)
     pixels = torch.empty(batch, planes * size, size, device=images.device)
-
-    def crop_some(start: int) -> None:
+    for start in range(0, batch, block):
         view = pixels[some := slice(start, start + block)]
         index, table = (ends[some] + first[: len(view)]).view(-1, 2), images[some].reshape(-1, width).float()
         rows = F.embedding_bag(index, table, mode="sum", per_sample_weights=weights[some].view(-1, 2))
         rows = rows.view(len(view), planes * size, width)
         torch.gather(rows, 2, before[some].expand_as(view), out=view)
         view.add_(rows.gather(2, after[some].expand_as(view)).sub_(view).mul_(share[some])).clamp_(max=1)
-
-    for_each(crop_some, range(0, batch, block), images.device)
     return pixels
 
 
@@ -345,10 +344,11 @@ def _jitter(pixels: Tensor, order: Tensor, factors: Tensor) -> Tensor:
         (factors[:, SATURATION], (1 - factors[:, SATURATION]) * LUMA.to(pixels.device)),
         (torch.remainder(OWN_HUES.to(pixels.device) - 6 * factors[:, HUE], 6) - 3,),
     )
-    stops = counts.cumsum(0).tolist()
-
-    def jitter_some(group: tuple[int, int, int]) -> None:
-        kind, start, stop = group
+    stop = 0
+    for kind, count in zip(kinds.tolist(), counts.tolist(), strict=True):
+        start, stop = stop, stop + count
+        if kind == UNCHANGED:
+            continue
         chosen = by[start:stop]
         # A copy of its own, small enough that the allocator hands out the same memory every time: one large enough to
         # be fetched from the system costs more than all four operations.
@@ -357,9 +357,6 @@ def _jitter(pixels: Tensor, order: Tensor, factors: Tensor) -> Tensor:
             if step != NOTHING:
                 OPERATIONS[step](some, *(setting[start:stop] for setting in settings[step]))
         pixels.index_copy_(0, chosen, some)
-
-    groups = zip(kinds.tolist(), [0, *stops], stops, strict=False)
-    for_each(jitter_some, [group for group in groups if group[0] != UNCHANGED], pixels.device)
     return pixels
 
 
