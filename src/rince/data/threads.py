@@ -12,8 +12,8 @@ import torch
 def one_core(device: torch.device) -> Iterator[None]:
     """Operations on the CPU stay on the core that calls them.
 
-    For many small ones: spread over two cores, a view of 256 images of 32 × 32 took 17.5 ms, and on one 8.7 (two cores of
-    an AMD EPYC, torch 2.13). Handing groups of images to a thread for each core took 15.
+    For many small ones: spread over two cores, a view of 256 images of 32 × 32 took 17.5 ms, and on one 8.7 (two cores
+    of an AMD EPYC, torch 2.13). Handing groups of images to a thread for each core took 15.
     """
     cores = torch.get_num_threads()
     if device.type != "cpu" or cores == 1:
