@@ -36,7 +36,7 @@ def installed(tmp_path_factory):
 
 
 def test_ls_from_the_wheel(installed):
-    assert len(output_of("env/bin/rince", "ls", cwd=installed).splitlines()) == 18
+    assert len(output_of("env/bin/rince", "ls", cwd=installed).splitlines()) == 31
 
 
 def test_train_from_the_wheel(installed):
@@ -52,5 +52,11 @@ from importlib.resources import files
 from rince.hierarchy.taxonomy import load_taxonomy
 print(len(load_taxonomy("cifar100").paths), len(load_taxonomy("fashion").paths))
 print("Zalando" in (files("rince") / "data/embedded/fashion/NOTICE").read_text())
+from rince.data.class_lists import read_class_list
+from rince.hierarchy.wordnet import load_wordnet
+print(len(read_class_list("imagenet100")), int(load_wordnet().path_lengths(["n02123045", "n02123159"])[0, 1]))
+print("WordNet" in (files("rince") / "hierarchy/NOTICE").read_text())
+print(len((files("rince") / "analysis/page.js").read_text()) > 1000)
 """
-    assert output_of("env/bin/python", "-c", code, cwd=installed).split() == ["100", "10", "True"]
+    found = output_of("env/bin/python", "-c", code, cwd=installed).split()
+    assert found == ["100", "10", "True", "100", "2", "True", "True"]
