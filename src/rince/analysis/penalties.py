@@ -30,7 +30,7 @@ class RelativePenalties(NamedTuple):
 def relative_penalties(
     seconds: Tensor, negatives: Tensor, temperatures: tuple[float, float], *, as_printed: bool = False
 ) -> RelativePenalties:
-    """|∂ℓ/∂s_opponent| / |∂ℓ/∂s_positive| in closed form: exp(s/τ) over its sum for all opponents of the term.
+    """`|∂ℓ/∂s_opponent|` / `|∂ℓ/∂s_positive|` in closed form: exp(s/τ) over its sum for all opponents of the term.
 
     Args:
         seconds: `(seconds,)` similarities of the positives of rank 2; they are opponents of ℓ₁.
