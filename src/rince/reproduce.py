@@ -248,7 +248,8 @@ class Reproduction:
                 raise ConfigError(f"{name} cannot be had from the hub; give --data DIR, a folder that holds {name}")
             return HUB[name]
         if not (self.data / name).exists():
-            raise DataError(f"--data {self.data} holds no {name}; put it there, or leave out --data to use the hub")
+            hub = ", or leave out --data to use the hub" if name in HUB else ""
+            raise DataError(f"--data {self.data} holds no {name}; put it there{hub}")
         return str(self.data / name)
 
 

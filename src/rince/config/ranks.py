@@ -12,13 +12,13 @@ from rince.config.section import Fraction, Section
 
 def _falling(values: list[float]) -> list[float]:
     if any(a <= b for a, b in itertools.pairwise(values)):
-        raise ValueError(f"must fall from rank to rank, got {values}")
+        raise ValueError("must fall from rank to rank")
     return values
 
 
 def _rising(values: list[float]) -> list[float]:
     if any(a >= b for a, b in itertools.pairwise(values)):
-        raise ValueError(f"must grow from rank to rank, got {values}")
+        raise ValueError("must grow from rank to rank")
     return values
 
 

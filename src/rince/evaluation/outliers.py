@@ -82,17 +82,23 @@ class ClassGaussians:
             raise ConfigError(f"covariance must be 'full' or 'tied', got {covariance!r}")
         if not regularisation > 0:
             raise ConfigError(f"regularisation must be positive, got {regularisation}")
-        features = unit_vectors(features, "features").double()
+        features = unit_vectors(features, "features")
         labels = check_labels(labels, features, "labels")
         self.classes = labels.unique()
         self.covariance, self.regularisation, self.dim = covariance, regularisation, features.shape[1]
-        groups = [features[labels == label] for label in self.classes]
-        self.means = [group.mean(dim=0) for group in groups]
-        centred = [group - mean for group, mean in zip(groups, self.means, strict=True)]
+        self.means: list[Tensor] = []
+        self._shapes: list[tuple[Tensor, float, bool]] = []
+        all_centred = []
+        for label in self.classes:  # a class at a time: in float64, all of them would take gigabytes
+            group = features[labels == label].double()
+            self.means.append(group.mean(dim=0))
+            centred = group - self.means[-1]
+            if covariance == "full":
+                self._shapes.append(self._fit(centred))
+            else:
+                all_centred.append(centred)
         if covariance == "tied":
-            self._shapes = [self._fit(torch.cat(centred))]
-        else:
-            self._shapes = [self._fit(group) for group in centred]
+            self._shapes = [self._fit(torch.cat(all_centred))]
 
     def _fit(self, centred: Tensor) -> tuple[Tensor, float, bool]:
         """W in float32, log det, and whether W stands for what the covariance lacks to εI (few samples)."""
