@@ -1,10 +1,9 @@
 """Views: random crop, flip, colour jitter and grayscale of a whole batch at once, on the device of the images.
 
 What is drawn is kept apart from what is done with it: `draw_parameters` computes `ViewParameters` from (seed, epoch,
-view, sample ids) and `apply` turns images and parameters into a view. Both treat every sample by itself, to the last
-bit: a sample gets the same pixels whatever else is in the batch. That is why this file multiplies and adds in
-separate steps (a fused one rounds differently at the end of a row, which is safe only where rows are those of an
-image, as in `embedding_bag`) and sums in a way that no order can change.
+view, sample ids) and `apply` turns images and parameters into a view, by a kernel of its own on the CPU
+(`view_kernel`) and by tensor operations elsewhere (`view_tensors`). Both treat every sample by itself, to the last bit:
+a sample gets the same pixels whatever else is in the batch.
 
 The definitions are torchvision's, in floating point: `RandomResizedCrop`, `RandomHorizontalFlip`, `ColorJitter` under
 `RandomApply`, `RandomGrayscale`, `Normalize`.
@@ -21,8 +20,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from rince.data import view_tensors
 from rince.data.draws import uniform
-from rince.data.threads import one_core
+from rince.data.view_tensors import IDENTITY
 from rince.errors import ConfigError, ShapeError
 
 QUERY_VIEW, KEY_VIEW = 0, 1
@@ -31,14 +31,7 @@ TRIES = 10  # to fit a crop into the image, before the central one is taken
 CROP_DRAWS = 2 * TRIES + 2
 DRAWS = CROP_DRAWS + 8  # flip, jitter or not, order, four factors, grayscale
 BRIGHTNESS, CONTRAST, SATURATION, HUE = range(4)
-IDENTITY = (1.0, 1.0, 1.0, 0.0)  # the factors that change nothing
-NOTHING = 4  # stands for an operation that would change nothing
 ORDERS = tuple(itertools.permutations(range(4)))
-DIGITS = (125, 25, 5, 1)  # write four of the five as one number
-UNCHANGED = NOTHING * sum(DIGITS)
-LUMA = torch.tensor([0.299, 0.587, 0.114]).view(3, 1, 1)  # how bright red, green and blue are to the eye
-OWN_HUES = torch.tensor([0.0, 2.0, 4.0]).view(3, 1, 1)  # theirs, in sixths of a turn
-BLOCK = 1 << 18  # values to crop at a time: the steps in between stay in the cache
 
 
 class ViewParameters(NamedTuple):
@@ -137,9 +130,8 @@ class Views:
                 f"sample_ids must hold one id per image: got shape {tuple(sample_ids.shape)} for {len(images)} images"
             )
         height, width = images.shape[-2:]
-        with one_core(images.device):
-            parameters = self.draw_parameters(height, width, seed=seed, epoch=epoch, view=view, sample_ids=sample_ids)
-            return self.apply(images, parameters.to(images.device))
+        parameters = self.draw_parameters(height, width, seed=seed, epoch=epoch, view=view, sample_ids=sample_ids)
+        return self.apply(images, parameters.to(images.device))
 
     def draw_parameters(
         self,
@@ -189,18 +181,17 @@ class Views:
         A loader that has cropped already replaces `boxes` by the whole image.
         """
         self._check_images(images)
-        if len(parameters.boxes) != len(images):
-            raise ShapeError(f"parameters are for {len(parameters.boxes)} images, got {len(images)}")
+        _check_parameters(parameters, images)
         if len(images) == 0:
             return torch.empty(*images.shape[:-2], self.size, self.size, device=images.device)
-        batch, channels, height, width = len(images), images.shape[1], *images.shape[-2:]
-        with one_core(images.device):
-            pixels = _crop(images.reshape(batch, -1, height, width), parameters.boxes, parameters.flip, self.size)
-            pixels = _jitter(pixels.view(batch, channels, -1, self.size**2), parameters.order, parameters.factors)
-            if channels == 3:
-                rows = parameters.grayscale.nonzero().squeeze(1)
-                pixels[rows] = _luma(pixels.index_select(0, rows), LUMA.to(pixels.device))
-            return self._normalise(pixels).view(*images.shape[:-2], self.size, self.size)
+        if images.device.type == "cpu":
+            make_views = _kernel()
+        else:
+            make_views = view_tensors.make_views
+        clips = images if images.ndim == 5 else images.unsqueeze(2)
+        mean, std = (torch.tensor(x, dtype=torch.float32, device=images.device) for x in (self.mean, self.std))
+        views = make_views(clips, *parameters, mean, std, self.size)
+        return views if images.ndim == 5 else views.squeeze(2)
 
     def resize_and_normalise(self, images: Tensor) -> Tensor:
         """The view for testing: the shorter side brought to `size`, the centre cut out, nothing random.
@@ -288,124 +279,20 @@ def crop_boxes(
     return torch.stack([top, left, high_, wide], dim=1).long()
 
 
-def _crop(images: Tensor, boxes: Tensor, flip: Tensor, size: int) -> Tensor:
-    """The boxes of `(batch, planes, height, width)`, brought to `(batch, planes * size, size)` from 0 to 1.
-
-    Bilinear: every row of a view is the weighted sum of two rows of the image (an embedding bag), then the columns.
-    """
-    batch, planes, height, width = images.shape
-    top, left, high, wide = boxes.to(torch.float32)[:, :, None].unbind(1)
-    centres = (torch.arange(size, device=images.device, dtype=torch.float32) + 0.5) / size
-    upper, lower, share = _neighbours(centres, top, high)
-    ends = torch.stack([upper, lower], dim=2)[:, None]
-    weights = (torch.stack([1 - share, share], dim=2) / 255).repeat(1, planes, 1)
-    centres = torch.where(flip[:, None], centres.flip(0), centres)
-    before, after, share = (x[:, None] for x in _neighbours(centres, left, wide))
-    block = min(batch, max(1, BLOCK // (planes * max(height, size) * width)))
-    first = torch.arange(0, block * planes * height, height, device=images.device).view(block, planes, 1, 1)
-    pixels = torch.empty(batch, planes * size, size, device=images.device)
-    for start in range(0, batch, block):
-        view = pixels[some := slice(start, start + block)]
-        index, table = (ends[some] + first[: len(view)]).view(-1, 2), images[some].reshape(-1, width).float()
-        rows = F.embedding_bag(index, table, mode="sum", per_sample_weights=weights[some].view(-1, 2))
-        rows = rows.view(len(view), planes * size, width)
-        torch.gather(rows, 2, before[some].expand_as(view), out=view)
-        view.add_(rows.gather(2, after[some].expand_as(view)).sub_(view).mul_(share[some])).clamp_(max=1)
-    return pixels
+def _check_parameters(parameters: ViewParameters, images: Tensor) -> None:
+    """The kernel reads where the boxes say, without looking whether the image goes that far."""
+    if len(parameters.boxes) != len(images):
+        raise ShapeError(f"parameters are for {len(parameters.boxes)} images, got {len(images)}")
+    if images.device.type != "cpu":
+        return
+    start, length = parameters.boxes[:, :2], parameters.boxes[:, 2:]
+    if not bool(((start >= 0) & (length >= 1) & (start + length <= torch.tensor(images.shape[-2:]))).all()):
+        raise ShapeError(f"boxes must lie within the images, of {images.shape[-2]} × {images.shape[-1]} pixels")
 
 
-def _neighbours(centres: Tensor, start: Tensor, length: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The two pixels of the image between which each pixel of the view lies, and the share of the second.
-
-    Pixel i of `size` has its centre at (i + ½)/size of the box. Centres outside those of the outermost pixels of the
-    box move onto them, as if the box had been cut out first: nothing from beyond it shows.
-    """
-    at = start + torch.minimum((centres * length - 0.5).clamp(min=0), length - 1)
-    first = at.floor()
-    return first.long(), at.ceil().long(), at - first
-
-
-def _jitter(pixels: Tensor, order: Tensor, factors: Tensor) -> Tensor:
-    """Brightness, contrast, saturation and hue of `(batch, channels, time, n)`, in the order of each sample.
-
-    Samples of one order go through all four operations together, while they are in the cache.
-    """
-    changes = factors != torch.tensor(IDENTITY, device=factors.device)
-    changes[:, SATURATION:] &= pixels.shape[1] == 3  # a gray image has neither saturation nor hue
-    if not changes.any():
-        return pixels
-    steps = torch.where(changes.gather(1, order), order, NOTHING)
-    codes, by = (steps * torch.tensor(DIGITS, device=steps.device)).sum(dim=1).sort()
-    kinds, counts = codes.unique_consecutive(return_counts=True)
-    factors = factors[by, :, None, None, None]
-    settings = (
-        (factors[:, BRIGHTNESS],),
-        (factors[:, CONTRAST], 1 - factors[:, CONTRAST]),
-        (factors[:, SATURATION], (1 - factors[:, SATURATION]) * LUMA.to(pixels.device)),
-        (torch.remainder(OWN_HUES.to(pixels.device) - 6 * factors[:, HUE], 6) - 3,),
-    )
-    stop = 0
-    for kind, count in zip(kinds.tolist(), counts.tolist(), strict=True):
-        start, stop = stop, stop + count
-        if kind == UNCHANGED:
-            continue
-        chosen = by[start:stop]
-        # A copy of its own, small enough that the allocator hands out the same memory every time: one large enough to
-        # be fetched from the system costs more than all four operations.
-        some = pixels.index_select(0, chosen)
-        for step in (kind // digit % 5 for digit in DIGITS):
-            if step != NOTHING:
-                OPERATIONS[step](some, *(setting[start:stop] for setting in settings[step]))
-        pixels.index_copy_(0, chosen, some)
-    return pixels
-
-
-def _brighten(pixels: Tensor, factor: Tensor) -> None:
-    pixels.mul_(factor).clamp_(0, 1)
-
-
-def _contrast(pixels: Tensor, factor: Tensor, rest: Tensor) -> None:
-    mean = _exact_mean(_luma(pixels, LUMA.to(pixels.device))).mul_(rest)
-    pixels.mul_(factor).add_(mean).clamp_(0, 1)
-
-
-def _saturate(pixels: Tensor, factor: Tensor, luma_weights: Tensor) -> None:
-    luma = _luma(pixels, luma_weights)
-    pixels.mul_(factor).add_(luma).clamp_(0, 1)
-
-
-def _turn_hue(pixels: Tensor, opposite: Tensor) -> None:
-    """The hue of HSV moved by a part of a turn; value and saturation stay.
-
-    Both stay if the largest and the smallest channel do. In sixths of a turn, a channel is at its largest up to 1 from
-    its own hue (red 0, green 2, blue 4), at its smallest from 2 on, and linear between; so the hue is 1 + (green + blue
-    - red - smallest) / (largest - smallest) from red, towards green or blue. From a channel's own hue it is 3 less the
-    distance from the `opposite` one, which comes turned the other way, in place of the pixels, from -3 to 3 like them.
-    """
-    red, green, blue = pixels.chunk(3, dim=1)
-    largest, smallest = pixels.amax(dim=1, keepdim=True), pixels.amin(dim=1, keepdim=True)
-    hue = (green + blue).sub_(red).sub_(smallest)
-    spread = torch.sub(largest, smallest, out=smallest).clamp_(min=1e-30)  # 0 in gray pixels
-    hue.div_(spread).add_(1).copysign_(green - blue)
-    distance = torch.sub(hue, opposite, out=pixels).abs_().sub_(3).abs_()
-    torch.sub(largest.add_(spread), distance.clamp_(1, 2).mul_(spread), out=pixels)
-
-
-OPERATIONS: tuple[Callable[..., None], ...] = (_brighten, _contrast, _saturate, _turn_hue)
-
-
-def _luma(pixels: Tensor, weights: Tensor) -> Tensor:
-    """`(batch, channels, time, n)` → `(batch, 1, time, n)`: how bright the pixels are to the eye."""
-    if pixels.shape[1] == 1:
-        return pixels
-    red, green, blue = (pixels * weights).chunk(3, dim=1)
-    return red.add_(green).add_(blue)
-
-
-def _exact_mean(values: Tensor) -> Tensor:
-    """Mean over the last axis of numbers between 0 and 1, the same in any order of adding.
-
-    Between 1 and 2, float32 numbers are multiples of 2⁻²³; float64 adds up to 2³⁰ of those without rounding.
-    """
-    total = (values + 1).double().sum(dim=-1, keepdim=True)
-    return (total / values.shape[-1] - 1).to(torch.float32)
+def _kernel() -> Callable[..., Tensor]:
+    try:
+        from rince.data.view_kernel import make_views  # noqa: PLC0415  (numba takes a third of a second to import)
+    except ModuleNotFoundError:
+        raise ConfigError('views on the CPU need numba: pip install "rince[train]"') from None
+    return make_views

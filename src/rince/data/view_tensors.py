@@ -1,0 +1,117 @@
+"""Views by tensor operations, on any device; `view_kernel` does the same on the CPU, faster.
+
+Each operation is applied to the whole batch and kept for the samples that are to have it: more work than choosing them
+first, but nothing to wait for between the host and a device. Products and sums are separate steps, and means are added
+up in a way that no order can change, so that a sample gets the same pixels in any batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+IDENTITY = (1.0, 1.0, 1.0, 0.0)  # the factors of brightness, contrast, saturation and hue that change nothing
+LUMA = (0.299, 0.587, 0.114)  # how bright red, green and blue are to the eye
+OWN_HUES = (0.0, 2.0, 4.0)  # theirs, in sixths of a turn
+
+
+def make_views(
+    images: Tensor,
+    boxes: Tensor,
+    flip: Tensor,
+    order: Tensor,
+    factors: Tensor,
+    grayscale: Tensor,
+    mean: Tensor,
+    std: Tensor,
+    size: int,
+) -> Tensor:
+    """Images `(batch, channels, time, height, width)` uint8 to views `(batch, channels, time, size, size)`."""
+    batch, channels, time = images.shape[:3]
+    pixels = _crop(images.flatten(1, 2), boxes, flip, size).view(batch, channels, time, size * size)
+    operations = OPERATIONS if channels == 3 else OPERATIONS[:2]  # a gray image has neither saturation nor hue
+    for step in order.unbind(1):
+        for kind, operation in enumerate(operations):
+            changes = (step == kind) & (factors[:, kind] != IDENTITY[kind])
+            changed = operation(pixels, factors[:, kind, None, None, None])
+            pixels = torch.where(changes[:, None, None, None], changed, pixels)
+    pixels = torch.where(grayscale[:, None, None, None], _luma(pixels), pixels)
+    pixels = (pixels - mean.view(-1, 1, 1)) / std.view(-1, 1, 1)
+    return pixels.view(batch, channels, time, size, size)
+
+
+def _crop(images: Tensor, boxes: Tensor, flip: Tensor, size: int) -> Tensor:
+    """The boxes of `(batch, planes, height, width)`, brought to `(batch, planes, size, size)` from 0 to 1, bilinear."""
+    planes, width = images.shape[1], images.shape[3]
+    top, left, high, wide = boxes.to(torch.float32)[:, :, None].unbind(1)
+    centres = (torch.arange(size, device=images.device, dtype=torch.float32) + 0.5) / size
+    above, below, down = (x[:, None, :, None] for x in _neighbours(centres, top, high))
+    centres = torch.where(flip[:, None], centres.flip(0), centres)
+    before, after, across = (x[:, None, None, :] for x in _neighbours(centres, left, wide))
+    upper, lower = (images.gather(2, y.expand(-1, planes, -1, width)).float() for y in (above, below))
+    rows = upper * ((1 - down) / 255) + lower * (down / 255)
+    start, end = (rows.gather(3, x.expand(-1, planes, size, -1)) for x in (before, after))
+    return (start + (end - start) * across).clamp(max=1)
+
+
+def _neighbours(centres: Tensor, start: Tensor, length: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The two pixels of the image between which each pixel of the view lies, and the share of the second.
+
+    Pixel i of `size` has its centre at (i + ½)/size of the box. Centres outside those of the outermost pixels of the
+    box move onto them, as if the box had been cut out first: nothing from beyond it shows.
+    """
+    at = start + torch.minimum((centres * length - 0.5).clamp(min=0), length - 1)
+    first = at.floor()
+    return first.long(), at.ceil().long(), at - first
+
+
+def _brighten(pixels: Tensor, factor: Tensor) -> Tensor:
+    return (pixels * factor).clamp(0, 1)
+
+
+def _contrast(pixels: Tensor, factor: Tensor) -> Tensor:
+    """Towards the mean of each frame, or away from it."""
+    return (pixels * factor + _exact_mean(_luma(pixels)) * (1 - factor)).clamp(0, 1)
+
+
+def _saturate(pixels: Tensor, factor: Tensor) -> Tensor:
+    return (pixels * factor + _luma(pixels) * (1 - factor)).clamp(0, 1)
+
+
+def _turn_hue(pixels: Tensor, turns: Tensor) -> Tensor:
+    """The hue of HSV moved by a part of a turn; value and saturation stay.
+
+    Both stay if the largest and the smallest channel do. In sixths of a turn, a channel is at its largest up to 1 from
+    its own hue (red 0, green 2, blue 4), at its smallest from 2 on, and linear between; so the hue is 1 + (green + blue
+    - red - smallest) / (largest - smallest) from red, towards green or blue. From a channel's own hue it is 3 less the
+    distance from the opposite one, which is turned the other way, in place of the pixels, from -3 to 3 like them.
+    """
+    opposite = torch.remainder(torch.tensor(OWN_HUES, device=pixels.device).view(3, 1, 1) - 6 * turns, 6) - 3
+    red, green, blue = pixels.split(1, dim=1)
+    largest, smallest = pixels.amax(dim=1, keepdim=True), pixels.amin(dim=1, keepdim=True)
+    spread = (largest - smallest).clamp(min=1e-30)  # 0 in gray pixels
+    hue = ((green + blue - red - smallest) / spread + 1).copysign(green - blue)
+    distance = ((hue - opposite).abs() - 3).abs().clamp(1, 2)
+    return largest + spread - distance * spread
+
+
+OPERATIONS: tuple[Callable[[Tensor, Tensor], Tensor], ...] = (_brighten, _contrast, _saturate, _turn_hue)
+
+
+def _luma(pixels: Tensor) -> Tensor:
+    """`(batch, channels, time, n)` → `(batch, 1, time, n)`."""
+    if pixels.shape[1] == 1:
+        return pixels
+    red, green, blue = pixels.split(1, dim=1)
+    return red * LUMA[0] + green * LUMA[1] + blue * LUMA[2]
+
+
+def _exact_mean(values: Tensor) -> Tensor:
+    """Mean over the last axis of numbers between 0 and 1, the same in any order of adding.
+
+    Between 1 and 2, float32 numbers are multiples of 2⁻²³; float64 adds up to 2³⁰ of those without rounding.
+    """
+    total = (values + 1).double().sum(dim=-1, keepdim=True)
+    return (total / values.shape[-1] - 1).to(torch.float32)
