@@ -30,6 +30,9 @@ ZERO, HALF, ONE, TWO, THREE, FOUR, SIX, WHITE = (single(x) for x in (0, 0.5, 1, 
 RED, GREEN, BLUE = single(0.299), single(0.587), single(0.114)  # how bright they are to the eye
 TINY = single(1e-30)
 STEPS_TO_ONE = single(2**23)  # float32 numbers from 1 to 2 are multiples of its inverse
+# Values to make (a millisecond's work) that pay for another thread. Right after a step of training torch's own threads
+# still hold the other cores: there, two threads took 8.9 ms for two views of 256 images of 32 × 32, one took 6.6.
+ENOUGH = 1 << 19
 
 
 def compiled(function: AnyFunction) -> AnyFunction:
@@ -53,12 +56,13 @@ def make_views(
 ) -> Tensor:
     """Images `(batch, channels, time, height, width)` uint8 to views `(batch, channels, time, size, size)`.
 
-    Every core that torch uses takes a part of the batch.
+    The cores that torch uses share the batch, if there is enough for each.
     """
     views = torch.empty(*images.shape[:-2], size, size)
+    cores = max(1, min(torch.get_num_threads(), len(images), views.numel() // ENOUGH))
     arrays = [tensor.contiguous().numpy() for tensor in (images, boxes, flip, order, factors, grayscale, mean, std)]
     out = views.view(*images.shape[:3], size * size).numpy()
-    ends = np.linspace(0, len(images), min(torch.get_num_threads(), len(images)) + 1).astype(int).tolist()
+    ends = [len(images) * core // cores for core in range(cores + 1)]
     # New threads each time: a pool would not survive the fork of a process.
     threads = [
         threading.Thread(target=_make_some, args=(*arrays, out, first, last))
