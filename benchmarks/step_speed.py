@@ -4,7 +4,9 @@
 
 The encoders are the query's forward and backward and the key's forward, on a batch of 256 images of 32 × 32. Every
 other part of the step is timed by itself on the same batch, in turn, and told as a share of that; medians over rounds.
-Also: how much faster channels-last and torch.compile make the narrow encoders. Writes `step_speed.csv` beside this.
+Freed memory is kept meanwhile, as in `rince train`. Also: how much faster channels-last and torch.compile make the
+narrow encoder, forward and backward, as torch comes and with freed memory kept (which helps the contiguous one most);
+medians of the ratio within a round. Writes `step_speed.csv` beside this.
 """
 
 import csv
@@ -17,9 +19,11 @@ from pathlib import Path
 import torch
 import torch.nn.functional as F
 
+from measure import Contender, ratios
 from rince.bank import MemoryBank
 from rince.config import Recipe, load_recipe
 from rince.data.views import Views
+from rince.memory import keep_freed_memory
 from rince.moco import contrast_ranks
 from rince.momentum import MomentumTwin
 from rince.ranks import TableRanks
@@ -105,13 +109,13 @@ def shares(name: str, overrides: list[str], rounds: int) -> list[tuple[str, str,
     return [*rows, (name, "all around the encoders", sum(measured.values()) / encoders)]
 
 
-def encoder_speed(rounds: int) -> list[tuple[str, str, float]]:
+def encoder_speed(name: str, rounds: int) -> list[tuple[str, str, float]]:
     """Speed of the narrow encoder against eager and contiguous."""
     torch.manual_seed(0)
     recipe = load_recipe("cifar100/rince-in", REDUCED)
     images = torch.randn(BATCH, 3, 32, 32)
-    contenders: dict[str, Callable[[], object]] = {}
-    for name, channels_last, compiled in (
+    contenders: dict[str, Contender] = {}
+    for how, channels_last, compiled in (
         ("eager contiguous", False, False),
         ("eager channels-last", True, False),
         ("compiled channels-last", True, True),
@@ -123,26 +127,30 @@ def encoder_speed(rounds: int) -> list[tuple[str, str, float]]:
             encoder.compile()
 
         def run(encoder: torch.nn.Module = encoder) -> None:
+            encoder.zero_grad()
             encoder(images).square().sum().backward()
 
-        run()
-        contenders[name] = run
-    measured = medians(contenders, rounds)
-    return [("narrow encoder", name, measured["eager contiguous"] / value) for name, value in measured.items()]
+        contenders[how] = run
+    return [(name, how, 1 / ratio) for how, ratio in ratios(contenders, rounds).items()]
 
 
 def main() -> None:
+    speeds = encoder_speed("narrow encoder", rounds=40)
+    keep_freed_memory()
     rows = [
-        *[(*row, "of the encoders' time") for row in shares("reduced recipe", REDUCED, rounds=15)],
+        *[(*row, "of the encoders' time") for row in shares("reduced recipe", REDUCED, rounds=25)],
         *[(*row, "of the encoders' time") for row in shares("ResNet-18", FULL_WIDTH, rounds=3)],
-        *[(*row, "× the speed of eager contiguous") for row in encoder_speed(rounds=15)],
+        *[
+            (*row, "× the speed of eager contiguous")
+            for row in (*speeds, *encoder_speed("narrow encoder, freed memory kept", rounds=40))
+        ],
     ]
     with CSV.open("w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(["encoder", "part", "value", "unit", "torch", "python"])
         for encoder, part, value, unit in rows:
             writer.writerow([encoder, part, f"{value:.4f}", unit, torch.__version__, platform.python_version()])
-            print(f"{encoder:16} {part:28} {value:8.3f} {unit}")
+            print(f"{encoder:34} {part:28} {value:8.3f} {unit}")
 
 
 if __name__ == "__main__":

@@ -9,6 +9,8 @@ does in its slicing mode: cut out each image by itself, and `kornia.geometry.res
 
 import colorsys
 import math
+import subprocess
+import sys
 
 import kornia
 import numpy as np
@@ -24,8 +26,9 @@ from PIL import Image
 from scipy import stats
 
 from rince import ConfigError, ShapeError
+from rince.data import view_tensors
 from rince.data.draws import uniform
-from rince.data.views import CROP_DRAWS, ORDERS, Views, crop_boxes
+from rince.data.views import CROP_DRAWS, ORDERS, ViewParameters, Views, crop_boxes
 
 KEY = {"seed": 3, "epoch": 2, "view": 1}
 RGB = {"mean": [0.5, 0.4, 0.3], "std": [0.2, 0.25, 0.3]}
@@ -40,6 +43,15 @@ STEPS = [
 
 def pictures(*shape):
     return torch.randint(0, 256, shape, dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+
+
+def by_tensors(views, images, parameters):
+    """What the views are on a device other than the CPU."""
+    mean, std = torch.tensor(views.mean), torch.tensor(views.std)
+    made = view_tensors.make_views(
+        images.view(*images.shape[:2], -1, *images.shape[-2:]), *parameters, mean, std, views.size
+    )
+    return made.view(*images.shape[:-2], views.size, views.size)
 
 
 def oracle(image, views, box, flip, order, factors, grayscale):
@@ -68,9 +80,9 @@ def test_equals_kornia_image_by_image(channels, size):
         oracle(image, views, *drawn)
         for image, *drawn in zip(images, *(tensor.tolist() for tensor in parameters), strict=True)
     ]
-    result = views(images, **KEY, sample_ids=ids)
-    assert result.dtype == torch.float32
-    torch.testing.assert_close(result, torch.stack(expected), atol=5e-5, rtol=0)
+    for result in (views(images, **KEY, sample_ids=ids), by_tensors(views, images, parameters)):
+        assert result.dtype == torch.float32
+        torch.testing.assert_close(result, torch.stack(expected), atol=5e-5, rtol=0)
 
 
 def test_hue_equals_colorsys():
@@ -85,8 +97,11 @@ def test_hue_equals_colorsys():
     assert (turns == 0).any()
     assert turns.min() < -0.3
     assert turns.max() > 0.3
-    result = views(images, **KEY, sample_ids=ids)
-    for image, turn, got in zip(images, turns.tolist(), result, strict=True):
+    results = [
+        views(images, **KEY, sample_ids=ids),
+        by_tensors(views, images, views.draw_parameters(4, 4, **KEY, sample_ids=ids)),
+    ]
+    for image, turn, got in zip([*images, *images], turns.tolist() * 2, torch.cat(results), strict=True):
         for pixel, ours in zip(image.flatten(1).T.tolist(), got.flatten(1).T.tolist(), strict=True):
             hue, saturation, value = colorsys.rgb_to_hsv(*(channel / 255 for channel in pixel))
             assert ours == pytest.approx(colorsys.hsv_to_rgb((hue + turn) % 1, saturation, value), abs=1e-5)
@@ -130,6 +145,25 @@ def test_another_seed_epoch_or_view_is_another_picture(change):
     one, other = (views(images, **key, sample_ids=ids) for key in (KEY, KEY | change))
     assert ((one - other).abs().amax(dim=(1, 2, 3)) > 0.1).all()
     assert ((one[1:] - one[:-1]).abs().amax(dim=(1, 2, 3)) > 0.1).all()  # and so is another sample
+
+
+@pytest.mark.parametrize("shape", [(3, 32, 32), (3, 3, 15, 17), (1, 13, 9)])
+def test_tensors_and_the_kernel_make_the_same_view(shape):
+    views = Views(size=21, jitter_probability=1, **(RGB if shape[0] == 3 else GRAY))
+    images, ids = pictures(50, *shape), torch.arange(50)
+    parameters = views.draw_parameters(*shape[-2:], **KEY, sample_ids=ids)
+    one, other = views.apply(images, parameters), by_tensors(views, images, parameters)
+    torch.testing.assert_close(one, other, atol=1e-5, rtol=0)
+    assert torch.equal(by_tensors(views, images[7:8], ViewParameters(*(x[7:8] for x in parameters))), other[7:8])
+
+
+def test_images_that_are_no_block_of_memory():
+    views, images, ids = Views(size=16, **RGB), pictures(9, 20, 24, 3), torch.arange(9)
+    channels_last = images.permute(0, 3, 1, 2)
+    result = views(channels_last, **KEY, sample_ids=ids)
+    assert torch.equal(result, views(channels_last.contiguous(), **KEY, sample_ids=ids))
+    every_other = views(channels_last[::2], **KEY, sample_ids=ids[::2])
+    assert torch.equal(every_other, result[::2])
 
 
 def test_the_frames_of_a_clip_share_one_draw():
@@ -275,6 +309,10 @@ def test_parameters_of_another_batch():
     parameters = views.draw_parameters(8, 8, **KEY, sample_ids=torch.arange(3))
     with pytest.raises(ShapeError, match="parameters are for 3 images, got 2"):
         views.apply(pictures(2, 3, 8, 8), parameters)
+    for box in ([0, 0, 9, 8], [-1, 0, 4, 4], [5, 5, 4, 2], [0, 0, 0, 3]):
+        outside = parameters._replace(boxes=torch.tensor([[0, 0, 8, 8], box, [0, 0, 8, 8]]))
+        with pytest.raises(ShapeError, match="boxes must lie within the images, of 8 × 8 pixels"):
+            views.apply(pictures(3, 3, 8, 8), outside)
     with pytest.raises(ShapeError, match=r"draws must be \(batch, 22\), got shape \(2, 5\)"):
         crop_boxes(torch.rand(2, 5), 8, 8, (0.2, 1), (1, 1))
 
@@ -317,3 +355,27 @@ def test_the_number_of_cores_changes_no_pixel(cores):
         assert torch.equal(again, made[number])
     assert torch.equal(made[1], made[2])
     assert torch.equal(made[1], made[3])
+
+
+MAKE_ONE = """
+import torch
+from rince.data.views import Views
+views = Views(size=4, mean=[0.5], std=[0.5])
+print(views(torch.zeros(1, 1, 4, 4, dtype=torch.uint8), seed=0, epoch=0, view=0, sample_ids=torch.arange(1)).sum().item())
+"""
+
+
+def run_python(code):
+    return subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True, timeout=120)
+
+
+def test_without_numba_the_extra_is_named():
+    done = run_python("import sys; sys.modules['numba'] = None" + MAKE_ONE)
+    assert 'ConfigError: views on the CPU need numba: pip install "rince[train]"' in done.stderr
+
+
+def test_nowhere_to_keep_the_kernel_is_no_error():
+    """As in a container whose disk is read-only: numba then refuses to be told to keep what it compiles."""
+    done = run_python("from numba.core import caching; caching.CacheImpl._locator_classes = []" + MAKE_ONE)
+    assert done.returncode == 0, done.stderr
+    assert float(done.stdout) == -16

@@ -10,9 +10,10 @@ crop five times as slow.
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import numba
 import numpy as np
@@ -20,7 +21,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-AnyFunction = TypeVar("AnyFunction", bound=Callable[..., Any])
 Floats = NDArray[np.float32]
 Indices = NDArray[np.uint32]
 
@@ -35,12 +35,12 @@ STEPS_TO_ONE = single(2**23)  # float32 numbers from 1 to 2 are multiples of its
 ENOUGH = 1 << 19
 
 
-def compiled(function: AnyFunction) -> AnyFunction:
+def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     """By numba, without Python's lock; kept on disk where there is a place for it."""
     try:
-        return numba.njit(nogil=True, cache=True)(function)  # type: ignore[no-any-return]
+        return numba.njit(nogil=True, cache=True)(function)
     except RuntimeError:  # neither the package nor the home directory can be written to
-        return numba.njit(nogil=True)(function)  # type: ignore[no-any-return]
+        return numba.njit(nogil=True)(function)
 
 
 def make_views(
@@ -66,7 +66,7 @@ def make_views(
     # New threads each time: a pool would not survive the fork of a process.
     threads = [
         threading.Thread(target=_make_some, args=(*arrays, out, first, last))
-        for first, last in zip(ends[1:], ends[2:], strict=False)
+        for first, last in itertools.pairwise(ends[1:])
     ]
     for thread in threads:
         thread.start()
@@ -235,7 +235,7 @@ def _channel(from_opposite: np.float32, largest: np.float32, spread: np.float32)
 
 @compiled
 def _mean_luma(red: Floats, green: Floats, blue: Floats) -> np.float32:
-    total = 0
+    total = np.int64(0)
     for i in range(red.size):
         total += _steps(_luma(red[i], green[i], blue[i]))
     return single(total / (red.size * STEPS_TO_ONE) - 1.0)
@@ -243,14 +243,14 @@ def _mean_luma(red: Floats, green: Floats, blue: Floats) -> np.float32:
 
 @compiled
 def _mean(plane: Floats) -> np.float32:
-    total = 0
+    total = np.int64(0)
     for i in range(plane.size):
         total += _steps(plane[i])
     return single(total / (plane.size * STEPS_TO_ONE) - 1.0)
 
 
 @compiled
-def _steps(value: np.float32) -> int:
+def _steps(value: np.float32) -> np.int64:
     """1 + value as a whole number of 2⁻²³: whole numbers can be added in any order."""
     return np.int64((value + ONE) * STEPS_TO_ONE)
 

@@ -89,7 +89,7 @@ def _turn_hue(pixels: Tensor, turns: Tensor) -> Tensor:
     distance from the opposite one, which is turned the other way, in place of the pixels, from -3 to 3 like them.
     """
     opposite = torch.remainder(torch.tensor(OWN_HUES, device=pixels.device).view(3, 1, 1) - 6 * turns, 6) - 3
-    red, green, blue = pixels.split(1, dim=1)
+    red, green, blue = pixels.chunk(3, dim=1)
     largest, smallest = pixels.amax(dim=1, keepdim=True), pixels.amin(dim=1, keepdim=True)
     spread = (largest - smallest).clamp(min=1e-30)  # 0 in gray pixels
     hue = ((green + blue - red - smallest) / spread + 1).copysign(green - blue)
@@ -104,7 +104,7 @@ def _luma(pixels: Tensor) -> Tensor:
     """`(batch, channels, time, n)` → `(batch, 1, time, n)`."""
     if pixels.shape[1] == 1:
         return pixels
-    red, green, blue = pixels.split(1, dim=1)
+    red, green, blue = pixels.chunk(3, dim=1)
     return red * LUMA[0] + green * LUMA[1] + blue * LUMA[2]
 
 

@@ -184,10 +184,7 @@ class Views:
         _check_parameters(parameters, images)
         if len(images) == 0:
             return torch.empty(*images.shape[:-2], self.size, self.size, device=images.device)
-        if images.device.type == "cpu":
-            make_views = _kernel()
-        else:
-            make_views = view_tensors.make_views
+        make_views = _kernel() if images.device.type == "cpu" else view_tensors.make_views
         clips = images if images.ndim == 5 else images.unsqueeze(2)
         mean, std = (torch.tensor(x, dtype=torch.float32, device=images.device) for x in (self.mean, self.std))
         views = make_views(clips, *parameters, mean, std, self.size)

@@ -12,7 +12,7 @@ from rince.errors import ConfigError, DataError, ShapeError
 from rince.evaluation.vectors import check_labels, check_vectors, unit_vectors
 
 Covariance = Literal["full", "tied"]
-BLOCK = 2048
+BLOCK = 4096
 NEAR = 2.0**-7  # of a squared distance; bfloat16 changes it by 1e-3 at most where classes have hundreds of samples
 
 
@@ -58,7 +58,7 @@ class ClassGaussians:
 
         zᵀ (XᵀX + εI)⁻¹ z = (‖z‖² - ‖W z‖²) / ε        log det = (d - n) log ε + 2 Σ log Lᵢᵢ
 
-    Fitted in float64, scored in float32: the score's differences are of the size of 1 / ε, far above its rounding.
+    X Xᵀ and L are float64, the rest float32: the score's differences are of the size of 1 / ε, far above its rounding.
     `score` needs the best class only. Where the processor multiplies bfloat16 (2.7× as fast as float32 on an AMD EPYC),
     all classes are looked at in that, and those near the best again in float32; should the two differ by more than a
     quarter of what counts as near, all is done in float32.
@@ -88,30 +88,32 @@ class ClassGaussians:
         self.covariance, self.regularisation, self.dim = covariance, regularisation, features.shape[1]
         self.means: list[Tensor] = []
         self._shapes: list[tuple[Tensor, float, bool]] = []
-        all_centred = []
         for label in self.classes:  # a class at a time: in float64, all of them would take gigabytes
-            group = features[labels == label].double()
-            self.means.append(group.mean(dim=0))
-            centred = group - self.means[-1]
+            group = features[labels == label]
+            self.means.append(group.mean(dim=0, dtype=torch.float64).float())
             if covariance == "full":
-                self._shapes.append(self._fit(centred))
-            else:
-                all_centred.append(centred)
+                self._shapes.append(self._fit(group - self.means[-1]))
         if covariance == "tied":
-            self._shapes = [self._fit(torch.cat(all_centred))]
+            places = torch.searchsorted(self.classes, labels)
+            self._shapes = [self._fit(features - torch.stack(self.means)[places])]
 
     def _fit(self, centred: Tensor) -> tuple[Tensor, float, bool]:
-        """W in float32, log det, and whether W stands for what the covariance lacks to εI (few samples)."""
-        scaled = centred / math.sqrt(len(centred))
-        few = len(scaled) < self.dim
-        matrix = scaled @ scaled.T if few else scaled.T @ scaled
-        matrix.diagonal().add_(self.regularisation)
+        """W, log det, and whether W stands for what the covariance lacks to εI (few samples)."""
+        number, few = len(centred), len(centred) < self.dim
+        rows = centred.double() if few else centred.double().T
+        matrix, half = rows.new_zeros(len(rows), len(rows)), len(rows) // 2
+        matrix[:half, :half] = rows[:half] @ rows[:half].T
+        matrix[half:] = rows[half:] @ rows.T  # nobody looks above the diagonal
+        matrix.div_(number).diagonal().add_(self.regularisation)
         lower = torch.linalg.cholesky(matrix)
         log_det = 2 * float(lower.diagonal().log().sum())
-        if few:
-            log_det += (self.dim - len(scaled)) * math.log(self.regularisation)
-        target = scaled if few else torch.eye(self.dim, dtype=torch.float64)
-        return torch.linalg.solve_triangular(lower, target, upper=False).float(), log_det, few
+        inverse = torch.linalg.solve_triangular(lower, torch.eye(len(lower), dtype=torch.float64), upper=False)
+        if not few:
+            return inverse.float(), log_det, few
+        # Solving for X in float64 would take 14 ms a class (500 × 2,048), this takes 11. It puts distances off by up to
+        # 2.5e-6; scoring in float32 does so anyway, by up to 2.3e-6.
+        log_det += (self.dim - number) * math.log(self.regularisation)
+        return (inverse / math.sqrt(number)).float() @ centred, log_det, few
 
     def log_likelihoods(self, features: Tensor) -> Tensor:
         """`(samples, classes)`: of each sample under each class."""
@@ -133,7 +135,7 @@ class ClassGaussians:
 
     def _of_class(self, features: Tensor, number: int) -> Tensor:
         """`(samples,)` log-likelihoods under one class, in float32."""
-        mean = self.means[number].float()
+        mean = self.means[number]
         factor, log_det, few = self._shapes[number if self.covariance == "full" else 0]
         parts = []
         # Small blocks stay in the cache between the product and the sum of its squares.
@@ -147,13 +149,13 @@ class ClassGaussians:
 
     def _screened_score(self, features: Tensor) -> Tensor | None:
         """The score with most of the work in bfloat16; None if that is too far from float32 to tell."""
-        means = torch.stack(self.means).float()
-        distances = features.square().sum(dim=1)[:, None] - 2 * features @ means.T + means.square().sum(dim=1)
+        means = torch.stack(self.means)
+        distances = features.square().sum(dim=1)[:, None] - 2 * (features @ means.T) + means.square().sum(dim=1)
         rough = features.bfloat16()
         for number, (factor, log_det, _) in enumerate(self._shapes):
-            offset, half = factor @ means[number], factor.T.bfloat16()
+            offset, half = (factor @ means[number])[:, None], factor.bfloat16()
             for block, out in zip(rough.split(BLOCK), distances.split(BLOCK), strict=True):
-                out[:, number] -= (block @ half).float().sub_(offset).square_().sum(dim=1)
+                out[:, number] -= torch.sub(half @ block.T, offset).square_().sum(dim=0)  # offset makes it float32
             distances[:, number] += self.regularisation * log_det
         near = distances <= distances.min(dim=1, keepdim=True).values + NEAR
         best = features.new_full((len(features),), -torch.inf)

@@ -21,7 +21,8 @@ def check_vectors(vectors: Tensor, name: str) -> Tensor:
     if len(vectors) == 0:
         raise DataError(f"{name} is empty; there is nothing to judge")
     vectors = vectors.detach().to("cpu", torch.float32)
-    bad = (~vectors.isfinite()).any(dim=1).nonzero().squeeze(1)
+    doubtful = (~torch.linalg.vector_norm(vectors, dim=1).isfinite()).nonzero().squeeze(1)  # or merely very long
+    bad = doubtful[(~vectors[doubtful].isfinite()).any(dim=1)]
     if len(bad):
         raise DataError(f"{name} holds NaN or infinity in {len(bad)} of {len(vectors)} rows, first in row {bad[0]}")
     return vectors
