@@ -2,13 +2,14 @@
 
     python benchmarks/large_images_speed.py        (leave the machine alone while it runs)
 
-The yardstick: as many processes as the loader has workers, each decoding its part of the files with Pillow to an RGB
+The yardstick: as many processes as the loader has threads, each decoding its part of the files with Pillow to an RGB
 array and throwing it away. Ours: the loader of a training run with both views of every sample, which opens, draws,
-decodes, cuts, resizes and hands over batches. Both read the same files, photographs by their statistics: noise whose
-amplitude falls as 1/frequency, colours that mostly go together, quality 90. Every round times every contender once, in
-turn, after its processes have started; a share is the median over rounds of that within the round. "wall" compares
-images per second; "processor" those per second of processor time of all processes, which a busy machine changes less.
-Writes `large_images_speed.csv` beside this file.
+decodes, cuts, resizes and hands over batches, freed memory kept as in `rince train`. It decodes with simplejpeg, to the
+same pixels; what that gives by itself, in threads, is told as well. All read the same files, photographs by their
+statistics: noise whose amplitude falls as 1/frequency, colours that mostly go together, quality 90. Every round times
+every contender once, in turn; a share is the median over rounds of that within the round. "wall" compares images per
+second; "processor" those per second of processor time of all processes, which a busy machine changes less. Writes
+`large_images_speed.csv` beside this file.
 """
 
 import csv
@@ -17,21 +18,22 @@ import resource
 import statistics
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import PIL
+import simplejpeg
 import torch
 from PIL import Image
-from torch.utils.data import DataLoader
 
 from measure import processor
 from rince.data.folders import LargeImages
 from rince.data.views import Views
-from rince.train.feed import _all_present, _Crops
+from rince.memory import keep_freed_memory
+from rince.train.feed import Crops, made_ahead
 
 CSV = Path(__file__).with_suffix(".csv")
 FILES, EPOCHS, BATCH, WORKERS, ROUNDS = 512, 3, 32, 2, 7
@@ -80,7 +82,7 @@ def processor_seconds() -> float:
 
 
 def bare_decoding(paths: list[Path]) -> Speed:
-    """Of Pillow, in as many processes as the loader has workers."""
+    """Of Pillow, in as many processes as the loader has threads."""
     used = processor_seconds()
     with ProcessPoolExecutor(WORKERS) as pool:
         sum(pool.map(decode, [paths[:1]] * WORKERS))  # starts them
@@ -90,37 +92,30 @@ def bare_decoding(paths: list[Path]) -> Speed:
     return Speed(done / seconds, done / (processor_seconds() - used))
 
 
-class Batches:
-    """(epoch, sample) of batch after batch; the first ones only start the workers."""
+def in_threads(make: Callable[[int, list[int]], object]) -> Speed:
+    """Images per second of something that is done with the samples of batch after batch."""
+    batches = [
+        (epoch, list(range(start, start + BATCH))) for epoch in range(EPOCHS) for start in range(0, FILES, BATCH)
+    ]
+    used, start = processor_seconds(), time.perf_counter()
+    for _ in made_ahead(lambda batch: make(*batch), batches, WORKERS):
+        pass
+    return Speed(EPOCHS * FILES / (time.perf_counter() - start), EPOCHS * FILES / (processor_seconds() - used))
 
-    def __iter__(self) -> Iterator[list[tuple[int, int]]]:
-        for start in range(-WORKERS * BATCH, EPOCHS * FILES, BATCH):
-            yield [(max(start, 0) // FILES, sample % FILES) for sample in range(start, start + BATCH)]
 
-    def __len__(self) -> int:
-        return WORKERS + EPOCHS * FILES // BATCH
+def fast_decoding(paths: list[Path]) -> Speed:
+    """Of the loader's decoder and nothing else."""
+    return in_threads(lambda _, samples: [simplejpeg.decode_jpeg(paths[sample].read_bytes()) for sample in samples])
 
 
 def loading(images: LargeImages, size: int) -> Speed:
     """Of the loader as `rince.train.feed.Feed` makes it."""
-    used = processor_seconds()
-    cut = _Crops(images, Views(size=size, mean=[0.5] * 3, std=[0.25] * 3), 0, (0, 1))
-    batches: DataLoader[tuple[torch.Tensor, None]] = DataLoader(
-        cut, batch_sampler=Batches(), num_workers=WORKERS, collate_fn=_all_present, prefetch_factor=1
-    )
-    made = iter(batches)
-    for _ in range(WORKERS):
-        next(made)
-    start = time.perf_counter()
-    done = sum(len(crops) for crops, _ in made)
-    seconds = time.perf_counter() - start
-    del made, batches  # the workers end
-    # Up to a batch per worker was made before the clock started: none of them is counted.
-    return Speed((done - WORKERS * BATCH) / seconds, (done + WORKERS * BATCH) / (processor_seconds() - used))
+    return in_threads(Crops(images, Views(size=size, mean=[0.5] * 3, std=[0.25] * 3), 0, (0, 1)).batch)
 
 
 def main() -> None:
     torch.set_num_threads(1)
+    keep_freed_memory()
     shares: dict[str, list[float]] = {}
     with tempfile.TemporaryDirectory() as folder:
         paths = make_files(Path(folder))
@@ -128,13 +123,13 @@ def main() -> None:
         decode(paths)  # brings the files into memory
         for _ in range(ROUNDS):
             yardstick = bare_decoding(paths)
-            for size in VIEWS:
-                found = loading(images, size)
-                for clock, ours, bare in zip(Speed._fields, found, yardstick, strict=True):
-                    shares.setdefault(f"loader, two views of {size}, {clock}", []).append(ours / bare)
+            found = {f"loader, two views of {size}": loading(images, size) for size in VIEWS}
+            for name, speed in (found | {"simplejpeg, decoding alone": fast_decoding(paths)}).items():
+                for clock, ours, bare in zip(Speed._fields, speed, yardstick, strict=True):
+                    shares.setdefault(f"{name}, {clock}", []).append(ours / bare)
         kilobytes = sum(path.stat().st_size for path in paths) / FILES / 1000
     versions = (torch.__version__, PIL.__version__, platform.python_version(), processor())
-    what = f"{FILES} JPEGs of about 500 × 375, {kilobytes:.0f} kB, {WORKERS} workers"
+    what = f"{FILES} JPEGs of about 500 × 375, {kilobytes:.0f} kB, {WORKERS} threads"
     with CSV.open("w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(["images", "what", "value", "unit", "torch", "pillow", "python", "processor"])

@@ -1,6 +1,8 @@
 """A practitioner's folder: photographs of many sizes, classes in nested folders, decoded by workers."""
 
 import io
+import threading
+import time
 
 import numpy as np
 import pytest
@@ -9,11 +11,11 @@ from PIL import Image
 
 from rince import DataError
 from rince.config import load_recipe
-from rince.data import decoding
 from rince.data.decoding import OpenedImage
 from rince.data.folders import LargeImages
 from rince.data.views import Views
-from rince.train.feed import Feed, _Crops, cut
+from rince.train import feed
+from rince.train.feed import Crops, Feed, cut
 from rince.train.setup import build_parts
 from train.tiny import TINY, rince, write_recipe
 
@@ -106,9 +108,9 @@ def test_a_photograph_that_breaks_off_is_named_too(photographs, tmp_path):
     whole = (folder / "3.jpg").read_bytes()
     (folder / "3.jpg").write_bytes(whole[: len(whole) // 2])
     images = LargeImages(sorted(folder.iterdir()), torch.zeros(8, dtype=torch.int64), ("a",), source="broken")
-    crops = _Crops(images, Views(size=24, mean=[0.5] * 3, std=[0.5] * 3), 0, (0, 1))
+    crops = Crops(images, Views(size=24, mean=[0.5] * 3, std=[0.5] * 3), 0, (0, 1))
     with pytest.raises(DataError, match=r"3\.jpg' of 'broken' does not decode as an image"):
-        crops.__getitems__([(0, sample) for sample in range(8)])
+        crops.batch(0, range(8))
 
 
 def jpeg(array, **options):
@@ -163,12 +165,15 @@ def test_only_jpegs_are_shrunk_while_decoding():
             assert image.pixels(image.shrinkage(400, 100)).shape == (channels, 101, 100)
 
 
-def test_a_sample_gets_the_same_crops_in_any_batch(photographs, tmp_path):
+def test_a_sample_gets_the_same_crops_in_any_batch(photographs, tmp_path, monkeypatch):
     parts = build_parts(load_recipe(recipe_for(tmp_path, photographs, 0)))
-    crops = _Crops(parts.images, parts.views, 7, (0, 1))
-    many = crops.__getitems__([(2, sample) for sample in range(len(parts.images))])
-    assert many.shape == (48, 2, 3, 24, 24)  # more than are opened at a time
-    assert torch.equal(many[41], crops[2, 41])
+    crops = Crops(parts.images, parts.views, 7, (0, 1))
+    many, present = crops.batch(2, range(len(parts.images)))
+    assert present is None
+    assert many.shape == (48, 2, 3, 24, 24)
+    assert torch.equal(many[41], crops.batch(2, [41])[0][0])
+    monkeypatch.setattr(feed, "OPEN", 7)
+    assert torch.equal(crops.batch(2, range(48))[0], many)
     height, width = parts.images.decode(41).shape[1:]
     boxes = [
         parts.views.draw_parameters(height, width, seed=7, epoch=2, view=view, sample_ids=torch.tensor([41])).boxes[0]
@@ -180,15 +185,58 @@ def test_a_sample_gets_the_same_crops_in_any_batch(photographs, tmp_path):
     assert torch.equal(out, many[41])
 
 
+def pillows(encoded, mode, shrinkage):
+    image = Image.open(io.BytesIO(encoded))
+    image.draft(image.mode, (image.width // shrinkage, image.height // shrinkage))
+    array = np.array(image.convert("L" if mode == "L" else "RGB"))
+    return array[None] if mode == "L" else array.transpose(2, 0, 1)
+
+
+@pytest.mark.parametrize("options", [{}, {"progressive": True}, {"subsampling": 0}, {"quality": 30}])
 @pytest.mark.parametrize("mode", ["RGB", "L", "CMYK"])
-@pytest.mark.parametrize("shares_memory", [True, False])
-def test_pixels_without_a_copy_are_the_same(mode, shares_memory, monkeypatch):
-    encoded = io.BytesIO()
-    Image.fromarray(smooth(90, 70)).convert(mode).save(encoded, "JPEG")
-    if not shares_memory:
-        monkeypatch.setattr(decoding.pa, "array", lambda image: (_ for _ in ()).throw(ValueError("several blocks")))
-    with OpenedImage(encoded.getvalue(), mode) as one, OpenedImage(encoded.getvalue(), mode) as other:
-        padded, pixels = one.padded(2), other.pixels(2)
-    assert len(padded) == (1 if mode == "L" else 4 if shares_memory else 3)
-    assert np.array_equal(padded[: len(pixels)].numpy(), pixels)
-    assert pixels.shape[1:] == ((45, 35) if mode != "CMYK" else pixels.shape[1:])
+@pytest.mark.parametrize("shrinkage", [1, 2, 4, 8])
+def test_a_jpeg_has_pillows_pixels(mode, options, shrinkage):
+    out = io.BytesIO()
+    Image.effect_noise((171, 93), 60).convert("RGB").convert(mode).save(out, "JPEG", **options)
+    with OpenedImage(out.getvalue(), mode) as image:
+        assert (image.height, image.width) == (93, 171)
+        assert np.array_equal(image.pixels(shrinkage), pillows(out.getvalue(), mode, shrinkage))
+
+
+def test_a_jpeg_with_something_behind_it_still_decodes():
+    encoded = jpeg(smooth(60, 50))
+    with OpenedImage(encoded + b"and more", "trailing") as image:
+        assert np.array_equal(image.pixels(), pillows(encoded, "RGB", 1))
+
+
+def test_a_jpeg_too_large_to_be_true_is_refused(monkeypatch):
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 1000)
+    with pytest.raises(DataError, match=r"'bomb' does not decode as an image .*decompression bomb"):
+        OpenedImage(jpeg(smooth(60, 50)), "'bomb'")
+
+
+def test_threads_keep_the_order_and_stop_at_an_error():
+    def halved(number):
+        time.sleep(0.002 * (number % 3))
+        if number == 30:
+            raise DataError("thirty does not decode")
+        return number // 2
+
+    for workers in (0, 1, 3):
+        assert list(feed.made_ahead(halved, range(20), workers)) == [number // 2 for number in range(20)]
+        made = feed.made_ahead(halved, range(25, 40), workers)
+        assert [next(made) for _ in range(5)] == [12, 13, 13, 14, 14]
+        with pytest.raises(DataError, match="thirty"):
+            next(made)
+
+
+def test_no_thread_outlives_a_loader_that_is_left_early():
+    before = threading.active_count()
+    made = feed.made_ahead(lambda number: number, range(1000), 2)
+    assert next(made) == 0
+    made.close()
+    for _ in range(100):
+        time.sleep(0.01)
+        if threading.active_count() <= before:
+            return
+    raise AssertionError("threads are still there")

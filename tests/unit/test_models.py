@@ -1,6 +1,8 @@
 """Residual networks, heads and the encoder, against plain convolutions and numbers from the literature."""
 
 import math
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -273,6 +275,21 @@ def test_channels_last_gives_the_same(norm):
     assert other.backbone.stages[1][0].convs[0].weight.is_contiguous(memory_format=torch.channels_last)
     found = other(images(8, side=32).contiguous(memory_format=torch.channels_last))
     torch.testing.assert_close(found, one(images(8, side=32)), rtol=0, atol=1e-4)
+
+
+NARROW_AND_LARGE = """
+import torch
+from rince.models.resnet import resnet
+network = resnet(10, width=8, stem="imagenet").to(memory_format=torch.channels_last)
+network(torch.randn(32, 3, 224, 224)).sum().backward()
+print(all(parameter.grad.isfinite().all() for parameter in network.parameters()))
+"""
+
+
+def test_a_narrow_network_with_channels_last_has_gradients():
+    """In a process of its own: torch 2.13 crashes in the gradient of a narrow 1×1 convolution that strides."""
+    done = subprocess.run([sys.executable, "-c", NARROW_AND_LARGE], check=False, capture_output=True, text=True)
+    assert (done.returncode, done.stdout.strip()) == (0, "True"), done.stderr
 
 
 @torch.no_grad()

@@ -32,7 +32,7 @@ class Data(Section):
     )
     limit: PositiveInt | None = Field(None, description="use a balanced part of this many training images")
     workers: Annotated[int, Field(ge=0)] = Field(
-        2, description="processes that decode images too large to hold in memory"
+        2, description="threads that decode videos, and images too large to hold in memory"
     )
 
 

@@ -15,7 +15,6 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.utils.data import Dataset
 
 from rince.data.decode import Pixels, read_frames
 from rince.data.draws import uniform
@@ -229,8 +228,8 @@ class _Places:
         return starts
 
 
-class Clips(Dataset[tuple[Tensor, Tensor]]):
-    """(epoch, sample id) → the clips of a query under the crops of their views; run by loader workers.
+class Clips:
+    """(epoch, sample id) → the clips of a query under the crops of their views.
 
     View 0 is the query, 1 the frame positive (the same frames), 2 the shot positive and 3 the video positive. The crop
     of each view is taken here, with the numbers that the view draws; the rest of a view is for the whole batch.
@@ -271,6 +270,11 @@ class Clips(Dataset[tuple[Tensor, Tensor]]):
             ).boxes
             crops[place] = _cropped(frames[np.searchsorted(wanted, clips[place])], boxes[0].tolist(), size)
         return crops, present
+
+    def batch(self, epoch: int, samples: Sequence[int]) -> tuple[Tensor, Tensor]:
+        """The same of several samples, one after the other: `(samples, views, …)` and `(samples, views)`."""
+        crops, present = zip(*(self[epoch, sample] for sample in samples), strict=True)
+        return torch.stack(crops), torch.stack(present)
 
 
 def long_enough(index: VideoIndex, sampler: ClipSampler) -> VideoIndex:

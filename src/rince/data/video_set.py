@@ -11,7 +11,6 @@ from pathlib import Path
 
 import torch
 from torch import Tensor
-from torch.utils.data import Dataset
 
 from rince.config import Clips as ClipSettings
 from rince.data.clips import Clips, ClipSampler, long_enough
@@ -59,8 +58,8 @@ class VideoSet:
         """sha256 over what clips are drawn from."""
         return hashlib.sha256(f"{self.index.fingerprint} {self.sampler}".encode()).hexdigest()
 
-    def clips(self, views: Views, seed: int, numbers: Sequence[int]) -> Dataset[tuple[Tensor, Tensor]]:
-        """(epoch, sample id) → the cropped clips of its views and which of them it has; for loader workers."""
+    def clips(self, views: Views, seed: int, numbers: Sequence[int]) -> Clips:
+        """(epoch, sample id) → the cropped clips of its views and which of them it has."""
         return Clips(self.index, self.sampler, views, seed, numbers)
 
 

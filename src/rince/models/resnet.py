@@ -18,10 +18,9 @@ from rince.errors import ConfigError, ShapeError
 
 Stem = Literal["small", "small-stride2", "imagenet"]
 Norm = Literal["batch", "group"]
-
-
 Dims = Literal[2, 3]
 Conv = nn.Conv2d | nn.Conv3d
+NARROW = 16  # channels below which torch 2.13 crashes (oneDNN 3.12): see `_Block`
 
 
 def _norm(norm: Norm, channels: int, dims: Dims) -> nn.Module:
@@ -38,7 +37,11 @@ def _conv(inputs: int, outputs: int, kernel: int, stride: int = 1, *, dims: Dims
 
 
 class _Block(nn.Module):
-    """Adds what its branch computes to its input, which a 1×1 convolution fits to the branch where shapes differ."""
+    """Adds what its branch computes to its input, which a 1×1 convolution fits to the branch where shapes differ.
+
+    With few channels the input is thinned out before that convolution, not by it, which is the same: on CPUs with
+    AVX-512, the gradient of a narrow one that strides reads beyond its memory if channels come last.
+    """
 
     growth: int  # output channels per unit of width
 
@@ -48,8 +51,11 @@ class _Block(nn.Module):
         self.convs = nn.ModuleList(layers)
         self.norms = nn.ModuleList(_norm(norm, layer.out_channels, dims) for layer in layers)
         self.shortcut = nn.Sequential()
+        thinning = stride if inputs < NARROW else 1
+        self.thinned = (..., *[slice(None, None, thinning)] * dims)
         if stride != 1 or inputs != outputs:
-            self.shortcut = nn.Sequential(_conv(inputs, outputs, 1, stride, dims=dims), _norm(norm, outputs, dims))
+            fitting = _conv(inputs, outputs, 1, stride // thinning, dims=dims)
+            self.shortcut = nn.Sequential(fitting, _norm(norm, outputs, dims))
 
     def forward(self, maps: Tensor) -> Tensor:
         """`(batch, inputs, [time,] height, width)` to outputs with each of the latter divided by the stride."""
@@ -59,7 +65,7 @@ class _Block(nn.Module):
             branch = norm(conv(branch))
             if index < last:
                 branch = F.relu(branch, inplace=True)
-        return F.relu(branch + self.shortcut(maps), inplace=True)
+        return F.relu(branch + self.shortcut(maps[self.thinned]), inplace=True)
 
 
 class _BasicBlock(_Block):
