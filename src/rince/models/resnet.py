@@ -52,7 +52,7 @@ class _Block(nn.Module):
         self.norms = nn.ModuleList(_norm(norm, layer.out_channels, dims) for layer in layers)
         self.shortcut = nn.Sequential()
         thinning = stride if inputs < NARROW else 1
-        self.thinned = (..., *[slice(None, None, thinning)] * dims)
+        self.thinned = (slice(None), slice(None), *[slice(None, None, thinning)] * dims)
         if stride != 1 or inputs != outputs:
             fitting = _conv(inputs, outputs, 1, stride // thinning, dims=dims)
             self.shortcut = nn.Sequential(fitting, _norm(norm, outputs, dims))
