@@ -85,11 +85,12 @@ def test_the_terms_of_two_heads_are_logged_and_mixed(tmp_path):
 def test_a_batch_in_parts_has_the_gradient_of_the_whole(name, tmp_path):
     model = TINY["model"] | {"norm": "group"}
     recipe = write_recipe(tmp_path, **METHODS[name], model=model)
-    rince("train", recipe, "train.max_steps=4", "--out", tmp_path / "whole")
-    rince("train", recipe, "train.max_steps=4", "train.accumulate=4", "--out", tmp_path / "parts")
+    # Two steps: after more, a unit that is barely on in one run and off in the other would show.
+    rince("train", recipe, "train.max_steps=2", "--out", tmp_path / "whole")
+    rince("train", recipe, "train.max_steps=2", "train.accumulate=4", "--out", tmp_path / "parts")
     whole, parts = state(tmp_path / "whole")["encoder"], state(tmp_path / "parts")["encoder"]
     for key, value in whole.items():
-        assert parts[key] == pytest.approx(value, abs=1e-4), key
+        assert parts[key] == pytest.approx(value, abs=1e-5), key
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,7 @@ def by_tensors(views, images, parameters):
     """What the views are on a device other than the CPU."""
     mean, std = torch.tensor(views.mean), torch.tensor(views.std)
     made = view_tensors.make_views(
-        images.view(*images.shape[:2], -1, *images.shape[-2:]), *parameters, mean, std, views.size
+        images.view(*images.shape[:2], -1, *images.shape[-2:]), parameters, mean, std, views.size
     )
     return made.view(*images.shape[:-2], views.size, views.size)
 

@@ -21,6 +21,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from rince.data.view_tensors import ViewParameters
+
 Floats = NDArray[np.float32]
 Indices = NDArray[np.uint32]
 
@@ -43,24 +45,14 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
         return numba.njit(nogil=True)(function)
 
 
-def make_views(
-    images: Tensor,
-    boxes: Tensor,
-    flip: Tensor,
-    order: Tensor,
-    factors: Tensor,
-    grayscale: Tensor,
-    mean: Tensor,
-    std: Tensor,
-    size: int,
-) -> Tensor:
+def make_views(images: Tensor, parameters: ViewParameters, mean: Tensor, std: Tensor, size: int) -> Tensor:
     """Images `(batch, channels, time, height, width)` uint8 to views `(batch, channels, time, size, size)`.
 
     The cores that torch uses share the batch, if there is enough for each.
     """
     views = torch.empty(*images.shape[:-2], size, size)
     cores = max(1, min(torch.get_num_threads(), len(images), views.numel() // ENOUGH))
-    arrays = [tensor.contiguous().numpy() for tensor in (images, boxes, flip, order, factors, grayscale, mean, std)]
+    arrays = [tensor.contiguous().numpy() for tensor in (images, *parameters, mean, std)]
     out = views.view(*images.shape[:3], size * size).numpy()
     ends = [len(images) * core // cores for core in range(cores + 1)]
     # New threads each time: a pool would not survive the fork of a process.

@@ -8,6 +8,7 @@ up in a way that no order can change, so that a sample gets the same pixels in a
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -17,18 +18,28 @@ LUMA = (0.299, 0.587, 0.114)  # how bright red, green and blue are to the eye
 OWN_HUES = (0.0, 2.0, 4.0)  # theirs, in sixths of a turn
 
 
-def make_views(
-    images: Tensor,
-    boxes: Tensor,
-    flip: Tensor,
-    order: Tensor,
-    factors: Tensor,
-    grayscale: Tensor,
-    mean: Tensor,
-    std: Tensor,
-    size: int,
-) -> Tensor:
+class ViewParameters(NamedTuple):
+    """What one view does to each sample of a batch."""
+
+    boxes: Tensor
+    """`(batch, 4)` int64: top, left, height and width of the crop, in pixels."""
+    flip: Tensor
+    """`(batch,)` bool: mirrored left to right."""
+    order: Tensor
+    """`(batch, 4)` int64: 0 brightness, 1 contrast, 2 saturation, 3 hue, in the order they are applied."""
+    factors: Tensor
+    """`(batch, 4)` float32: factors of the first three, shift of the hue in turns; (1, 1, 1, 0) changes nothing."""
+    grayscale: Tensor
+    """`(batch,)` bool: all colour taken out."""
+
+    def to(self, device: torch.device | str) -> ViewParameters:
+        """The same on another device."""
+        return ViewParameters(*(tensor.to(device) for tensor in self))
+
+
+def make_views(images: Tensor, parameters: ViewParameters, mean: Tensor, std: Tensor, size: int) -> Tensor:
     """Images `(batch, channels, time, height, width)` uint8 to views `(batch, channels, time, size, size)`."""
+    boxes, flip, order, factors, grayscale = parameters
     batch, channels, time = images.shape[:3]
     pixels = _crop(images.flatten(1, 2), boxes, flip, size).view(batch, channels, time, size * size)
     operations = OPERATIONS if channels == 3 else OPERATIONS[:2]  # a gray image has neither saturation nor hue

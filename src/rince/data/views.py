@@ -14,7 +14,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -22,7 +21,7 @@ from torch import Tensor
 
 from rince.data import view_tensors
 from rince.data.draws import uniform
-from rince.data.view_tensors import IDENTITY
+from rince.data.view_tensors import IDENTITY, ViewParameters
 from rince.errors import ConfigError, ShapeError
 
 QUERY_VIEW, KEY_VIEW = 0, 1
@@ -32,25 +31,6 @@ CROP_DRAWS = 2 * TRIES + 2
 DRAWS = CROP_DRAWS + 8  # flip, jitter or not, order, four factors, grayscale
 BRIGHTNESS, CONTRAST, SATURATION, HUE = range(4)
 ORDERS = tuple(itertools.permutations(range(4)))
-
-
-class ViewParameters(NamedTuple):
-    """What one view does to each sample of a batch."""
-
-    boxes: Tensor
-    """`(batch, 4)` int64: top, left, height and width of the crop, in pixels."""
-    flip: Tensor
-    """`(batch,)` bool: mirrored left to right."""
-    order: Tensor
-    """`(batch, 4)` int64: 0 brightness, 1 contrast, 2 saturation, 3 hue, in the order they are applied."""
-    factors: Tensor
-    """`(batch, 4)` float32: factors of the first three, shift of the hue in turns; (1, 1, 1, 0) changes nothing."""
-    grayscale: Tensor
-    """`(batch,)` bool: all colour taken out."""
-
-    def to(self, device: torch.device | str) -> ViewParameters:
-        """The same on another device."""
-        return ViewParameters(*(tensor.to(device) for tensor in self))
 
 
 class Views:
@@ -187,7 +167,7 @@ class Views:
         make_views = _kernel() if images.device.type == "cpu" else view_tensors.make_views
         clips = images if images.ndim == 5 else images.unsqueeze(2)
         mean, std = (torch.tensor(x, dtype=torch.float32, device=images.device) for x in (self.mean, self.std))
-        views = make_views(clips, *parameters, mean, std, self.size)
+        views = make_views(clips, parameters, mean, std, self.size)
         return views if images.ndim == 5 else views.squeeze(2)
 
     def resize_and_normalise(self, images: Tensor) -> Tensor:
