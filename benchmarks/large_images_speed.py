@@ -36,7 +36,7 @@ from rince.memory import keep_freed_memory
 from rince.train.feed import Crops, made_ahead
 
 CSV = Path(__file__).with_suffix(".csv")
-FILES, EPOCHS, BATCH, WORKERS, ROUNDS = 512, 3, 32, 2, 7
+FILES, EPOCHS, BATCH, WORKERS, ROUNDS = 512, 6, 32, 2, 7
 SIZES = ((375, 500), (500, 375), (333, 500), (375, 500))
 VIEWS = (224, 96)
 

@@ -217,8 +217,8 @@ def cut(image: OpenedImage, boxes: list[list[int]], out: Tensor) -> None:
     """
     size = out.shape[-1]
     shrinkage = image.shrinkage(min(min(box[2:]) for box in boxes), size)
-    pixels = torch.from_numpy(image.pixels(shrinkage))[None]  # channels last in memory, which torch resizes fastest
+    pixels = image.pixels(shrinkage)  # channels last in memory, which torch resizes fastest
     for box, crop in zip(boxes, out, strict=True):
         top, left, height, width = (side // shrinkage for side in box)
-        part = pixels[:, :, top : top + height, left : left + width]
+        part = torch.from_numpy(pixels[None, :, top : top + height, left : left + width])
         crop[:] = F.interpolate(part, (size, size), mode="bilinear", antialias=True)[0]  # large images shrink a lot
