@@ -307,12 +307,16 @@ def test_bad_images(images, ids, message):
 def test_parameters_of_another_batch():
     views = Views(size=8, **RGB)
     parameters = views.draw_parameters(8, 8, **KEY, sample_ids=torch.arange(3))
-    with pytest.raises(ShapeError, match="parameters are for 3 images, got 2"):
+    with pytest.raises(ShapeError, match=r"one row per image: got \[3, 3, 3, 3, 3\] rows for 2 images"):
         views.apply(pictures(2, 3, 8, 8), parameters)
     for box in ([0, 0, 9, 8], [-1, 0, 4, 4], [5, 5, 4, 2], [0, 0, 0, 3]):
         outside = parameters._replace(boxes=torch.tensor([[0, 0, 8, 8], box, [0, 0, 8, 8]]))
         with pytest.raises(ShapeError, match="boxes must lie within the images, of 8 × 8 pixels"):
             views.apply(pictures(3, 3, 8, 8), outside)
+    with pytest.raises(ShapeError, match=r"order must hold 0 \(brightness\)"):
+        views.apply(pictures(3, 3, 8, 8), parameters._replace(order=torch.full((3, 4), 4)))
+    with pytest.raises(ShapeError, match=r"one row per image: got \[3, 2, 3, 3, 3\] rows for 3 images"):
+        views.apply(pictures(3, 3, 8, 8), parameters._replace(flip=parameters.flip[:2]))
     with pytest.raises(ShapeError, match=r"draws must be \(batch, 22\), got shape \(2, 5\)"):
         crop_boxes(torch.rand(2, 5), 8, 8, (0.2, 1), (1, 1))
 

@@ -257,14 +257,17 @@ def crop_boxes(
 
 
 def _check_parameters(parameters: ViewParameters, images: Tensor) -> None:
-    """The kernel reads where the boxes say, without looking whether the image goes that far."""
-    if len(parameters.boxes) != len(images):
-        raise ShapeError(f"parameters are for {len(parameters.boxes)} images, got {len(images)}")
+    """The kernel reads where the parameters say, without looking whether there is something to read."""
+    rows = [len(tensor) for tensor in parameters]
+    if set(rows) != {len(images)}:
+        raise ShapeError(f"parameters must hold one row per image: got {rows} rows for {len(images)} images")
     if images.device.type != "cpu":
         return
     start, length = parameters.boxes[:, :2], parameters.boxes[:, 2:]
     if not bool(((start >= 0) & (length >= 1) & (start + length <= torch.tensor(images.shape[-2:]))).all()):
         raise ShapeError(f"boxes must lie within the images, of {images.shape[-2]} × {images.shape[-1]} pixels")
+    if not bool(((parameters.order >= 0) & (parameters.order <= HUE)).all()):
+        raise ShapeError("order must hold 0 (brightness), 1 (contrast), 2 (saturation) and 3 (hue)")
 
 
 def _kernel() -> Callable[..., Tensor]:
