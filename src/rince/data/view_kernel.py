@@ -1,8 +1,8 @@
 """Views on the CPU: every image goes through crop, jitter and normalisation in one piece, while it is in the cache.
 
 Compiled by numba on first use (about three seconds, kept beside this file or in the user's cache). Tensor operations,
-which see the whole batch once for every step, took 13 ms for 512 images of 32 × 32 when they were arranged for one core,
-this takes 2.5 (AMD EPYC, torch 2.13). Those of `view_tensors` are arranged for devices that start them slowly.
+which see the whole batch once for every step, took 13 ms for 512 images of 32 × 32 when they were arranged for one
+core; this takes 2.5 (AMD EPYC, torch 2.13). Those of `view_tensors` are arranged for devices that start them slowly.
 
 Indices are unsigned where they come from memory: numba looks at every signed one for being negative, which made the
 crop five times as slow.
