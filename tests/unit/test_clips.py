@@ -287,10 +287,11 @@ def test_one_pass_serves_all_positives(index, monkeypatch):
 
 def test_any_number_of_workers_gives_the_same_clips(index):
     clips = Clips(long_enough(index, SAMPLER), SAMPLER, whole_frames(24), seed=1)
-    batches = [(0, (4, 0, 2)), (1, (4, 0, 2)), (2, (1, 3))]
+    batches = [(0, (4, 0, 2)), (1, (4, 0, 2)), (2, (1, 3)), (3, ())]  # the last of several processes may get none
     runs = [list(made_ahead(lambda batch: clips.batch(*batch), batches, workers)) for workers in (0, 1, 2)]
     assert runs[0][0][0].shape == (3, 4, 3, 4, 24, 24)
     assert runs[0][0][1].shape == (3, 4)
+    assert [tuple(part.shape) for part in runs[0][3]] == [(0, 4, 3, 4, 24, 24), (0, 4)]
     for run in runs[1:]:
         for (pixels, present), (others, others_present) in zip(runs[0], run, strict=True):
             assert torch.equal(pixels, others)

@@ -272,9 +272,13 @@ class Clips:
         return crops, present
 
     def batch(self, epoch: int, samples: Sequence[int]) -> tuple[Tensor, Tensor]:
-        """The same of several samples, one after the other: `(samples, views, …)` and `(samples, views)`."""
-        crops, present = zip(*(self[epoch, sample] for sample in samples), strict=True)
-        return torch.stack(crops), torch.stack(present)
+        """The same of several samples, or of none: `(samples, views, …)` and `(samples, views)`."""
+        views, size = len(self.numbers), self.views.size
+        crops = torch.empty(len(samples), views, 3, self.sampler.frames, size, size, dtype=torch.uint8)
+        present = torch.empty(len(samples), views, dtype=torch.bool)
+        for place, sample in enumerate(samples):
+            crops[place], present[place] = self[epoch, sample]
+        return crops, present
 
 
 def long_enough(index: VideoIndex, sampler: ClipSampler) -> VideoIndex:
