@@ -30,10 +30,10 @@ import torch
 from PIL import Image
 
 from measure import processor
-from rince.data.folders import LargeImages
-from rince.data.views import Views
+from rince.sources.image_files import LargeImages
+from rince.views.pixels import Views
 from rince.memory import keep_freed_memory
-from rince.train.feed import Crops, made_ahead
+from rince.sources.feed import Crops, made_ahead
 
 CSV = Path(__file__).with_suffix(".csv")
 FILES, EPOCHS, BATCH, WORKERS, ROUNDS = 512, 6, 32, 2, 7
@@ -109,7 +109,7 @@ def fast_decoding(paths: list[Path]) -> Speed:
 
 
 def loading(images: LargeImages, size: int) -> Speed:
-    """Of the loader as `rince.train.feed.Feed` makes it."""
+    """Of the loader as `rince.sources.feed.Feed` makes it."""
     return in_threads(Crops(images, Views(size=size, mean=[0.5] * 3, std=[0.25] * 3), 0, (0, 1)).batch)
 
 

@@ -22,7 +22,7 @@ import torch.nn.functional as F
 from measure import Contender, ratios
 from rince.bank import MemoryBank
 from rince.config import Recipe, load_recipe
-from rince.data.views import Views
+from rince.views.pixels import Views
 from rince.memory import keep_freed_memory
 from rince.moco import contrast_ranks
 from rince.momentum import MomentumTwin

@@ -25,10 +25,10 @@ import numpy as np
 import torch
 
 from measure import Contender, processor, ratios
-from rince.data import clips, decode
-from rince.data.clips import Clips, ClipSampler
-from rince.data.videos import VideoIndex, VideoList, build_index
-from rince.data.views import Views
+from rince.sources import clips, decode
+from rince.sources.clips import Clips, ClipSampler
+from rince.sources.video_index import VideoIndex, VideoList, build_index
+from rince.views.pixels import Views
 
 CSV = Path(__file__).with_suffix(".csv")
 FRAMES, WIDTH, HEIGHT, VIDEOS, ROUNDS = 300, 320, 240, 4, 7

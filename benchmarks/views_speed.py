@@ -21,7 +21,7 @@ import torch
 from torch import nn
 
 from measure import Contender, processor, ratios
-from rince.data.views import Views
+from rince.views.pixels import Views
 
 CSV = Path(__file__).with_suffix(".csv")
 IMAGES, SIZE, ROUNDS = 512, 32, 15

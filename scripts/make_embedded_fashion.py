@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from PIL import Image
 
 SOURCE = Path("/usr/share/datasets/fashion-mnist")
-TARGET = Path(__file__).parents[1] / "src/rince/data/embedded/fashion"
+TARGET = Path(__file__).parents[1] / "src/rince/sources/embedded/fashion"
 CLASSES = [
     "T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot",
 ]  # fmt: skip

@@ -14,7 +14,7 @@ from pathlib import Path
 
 WORDNET = Path("/usr/share/wordnet/data.noun")
 SOURCE = Path(__file__).parents[1] / "src/rince"
-LISTS, TABLE, NOTICE = (SOURCE / part for part in ("data/lists", "hierarchy/wordnet.csv", "hierarchy/NOTICE"))
+LISTS, TABLE, NOTICE = (SOURCE / part for part in ("hierarchy/lists", "hierarchy/wordnet.csv", "hierarchy/NOTICE"))
 HYPERNYMS = ("@", "@i")  # kinds, and instances of kinds
 
 

@@ -233,7 +233,7 @@ def embed(
     which: WhichOption = "features",
 ) -> None:
     """Write what a run makes of new images, a row (path, vector) for each."""
-    from rince.evaluation.embed import open_trained
+    from rince.evaluation.trained import open_trained
     from rince.evaluation.lookup import write_embeddings
 
     trained = open_trained(run)
@@ -254,7 +254,7 @@ def neighbours(
     picture: Annotated[Path | None, typer.Option(help="Also draw them into this PNG file.")] = None,
 ) -> None:
     """Show the images of a gallery that a run finds nearest to a query."""
-    from rince.evaluation.embed import open_trained
+    from rince.evaluation.trained import open_trained
     from rince.evaluation.lookup import draw_neighbours, find_neighbours
 
     trained = open_trained(run)
@@ -275,7 +275,7 @@ def export(
     out: Annotated[Path, typer.Option(help="Folder to write to; must be new or empty.", show_default=False)],
 ) -> None:
     """Write a run's encoder for other programs: safetensors weights, an ONNX graph, and what its input looks like."""
-    from rince.evaluation.embed import open_trained
+    from rince.evaluation.trained import open_trained
     from rince.evaluation.export import export as export_run
 
     for file in export_run(open_trained(run), out):
@@ -371,7 +371,7 @@ def ranks_audit(
     rince ranks audit cifar100/rince-in data.source=DIR/cifar100 'ranks={kind: text}' --reference column
     """
     from rince.config import load_recipe
-    from rince.hierarchy.audit import audit, audit_text, draw_audit
+    from rince.analysis.audit import audit, audit_text, draw_audit
 
     found = audit(load_recipe(recipe, overrides), reference)
     typer.echo(audit_text(found))

@@ -29,8 +29,8 @@ from typing import Any
 import yaml
 
 from rince.config import Recipe, load_recipe
-from rince.data.class_lists import outlier_name
-from rince.data.layouts import set_name
+from rince.hierarchy.class_lists import outlier_name
+from rince.sources.video_layouts import set_name
 from rince.errors import ConfigError, DataError
 from rince.report.tables import Table, beside_the_paper, csv_text, latex, markdown, paper_tables
 from rince.train.record import CHECKPOINT, ENVIRONMENT, RECIPE, write_whole

@@ -13,11 +13,11 @@ import yaml
 from PIL import Image
 from safetensors.torch import load_file, save_file
 
-from rince.data.folders import find_images
-from rince.data.images import load_images
+from rince.sources.image_files import find_images
+from rince.sources.images import load_images
 from rince.errors import DataError
 from rince.evaluation import linear_probe, mean_average_precision, recall_at_k
-from rince.evaluation.embed import embed_once, open_trained
+from rince.evaluation.trained import embed_once, open_trained
 from rince.evaluation.judge import judge
 from rince.evaluation.samples import Samples, read_samples
 from train.tiny import STEPS, rince, write_recipe

@@ -13,7 +13,7 @@ from rince import RankTerm
 from rince.analysis import equilibrium_line, normal_negatives, trade_off
 from rince.analysis.measure import _Compared, _predict, _tenths, analyse_run
 from rince.config import load_recipe
-from rince.data.images import load_images
+from rince.sources.images import load_images
 from rince.hierarchy.taxonomy import load_taxonomy
 from train.tiny import rince, write_recipe
 

@@ -6,8 +6,8 @@ import torch
 from PIL import Image
 
 from rince.config import load_recipe
-from rince.data.images import load_images
-from rince.hierarchy.audit import audit
+from rince.sources.images import load_images
+from rince.analysis.audit import audit
 from rince.train.checkpoint import load_checkpoint
 from train.tiny import rince, write_recipe
 

@@ -7,9 +7,9 @@ import pytest
 import torch
 from PIL import Image
 
-from rince.data.class_lists import read_class_list
+from rince.hierarchy.class_lists import read_class_list
 from rince.evaluation import evaluate as evaluation
-from rince.evaluation.embed import open_trained
+from rince.evaluation.trained import open_trained
 from rince.hierarchy import text
 from train.tiny import TINY, rince, write_recipe
 

@@ -11,11 +11,11 @@ from PIL import Image
 
 from rince import DataError
 from rince.config import load_recipe
-from rince.data.decoding import OpenedImage
-from rince.data.folders import LargeImages
-from rince.data.views import Views
+from rince.sources.image_file import OpenedImage
+from rince.sources.image_files import LargeImages
+from rince.views.pixels import Views
 from rince.train import feed
-from rince.train.feed import Crops, Feed, cut
+from rince.sources.feed import Crops, Feed, cut
 from rince.train.setup import build_parts
 from train.tiny import TINY, rince, write_recipe
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 import yaml
 
-from rince.data.images import load_images
+from rince.sources.images import load_images
 from rince.train.checkpoint import save_checkpoint
 from rince.train.record import locked
 from train.tiny import STEPS, rince, rince_process, write_recipe

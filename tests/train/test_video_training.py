@@ -12,13 +12,13 @@ from safetensors.torch import load_file
 
 from oracles.coded_videos import write_video
 from rince.config import load_recipe, recipe_names
-from rince.data.video_set import load_index
-from rince.evaluation.embed import open_trained
+from rince.sources.videos import load_index
+from rince.evaluation.trained import open_trained
 from rince.evaluation.videos import test_clips as clips_for_testing
 from rince.ranks import EXCLUDED
 from rince.train.checkpoint import load_checkpoint
-from rince.train.contrast import MomentumContrast
-from rince.train.feed import Feed
+from rince.methods.contrast import MomentumContrast
+from rince.sources.feed import Feed
 from rince.train.runtime import Runtime
 from rince.train.setup import build_parts, build_seeded_encoder
 from train.tiny import rince

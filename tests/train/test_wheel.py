@@ -51,8 +51,8 @@ def test_taxonomies_and_the_notice_are_there(installed):
 from importlib.resources import files
 from rince.hierarchy.taxonomy import load_taxonomy
 print(len(load_taxonomy("cifar100").paths), len(load_taxonomy("fashion").paths))
-print("Zalando" in (files("rince") / "data/embedded/fashion/NOTICE").read_text())
-from rince.data.class_lists import read_class_list
+print("Zalando" in (files("rince") / "sources/embedded/fashion/NOTICE").read_text())
+from rince.hierarchy.class_lists import read_class_list
 from rince.hierarchy.wordnet import load_wordnet
 print(len(read_class_list("imagenet100")), int(load_wordnet().path_lengths(["n02123045", "n02123159"])[0, 1]))
 print("WordNet" in (files("rince") / "hierarchy/NOTICE").read_text())

@@ -8,10 +8,10 @@ import torch.nn.functional as F
 from pytorch_metric_learning.losses import FastAPLoss
 
 from rince import ConfigError, DataError, TableRanks
-from rince.baselines.cross_entropy import sibling_targets
-from rince.baselines.fast_ap import CategoryOrder, fast_ap
-from rince.baselines.hierarchical_triplet import HierarchicalTriplet, NeighbourhoodOrder
-from rince.baselines.triplet import RankedTriplet
+from rince.methods.cross_entropy import sibling_targets
+from rince.losses.fast_ap import CategoryOrder, fast_ap
+from rince.losses.hierarchical_triplet import HierarchicalTriplet, NeighbourhoodOrder
+from rince.losses.triplet import RankedTriplet
 
 TREE = TableRanks.from_tree(["a/0", "a/1", "a/2", "b/3", "b/4", "c/5"])
 

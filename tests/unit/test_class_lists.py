@@ -10,10 +10,10 @@ import torch
 from PIL import Image
 
 from rince import DataError
-from rince.data.class_lists import outlier_name, read_class_list, shipped_lists, split_source
-from rince.data.classes import class_paths
-from rince.data.folders import LargeImages
-from rince.data.images import ImageSet, load_images, load_outliers
+from rince.hierarchy.class_lists import outlier_name, read_class_list, shipped_lists, split_source
+from rince.hierarchy.levels import class_paths
+from rince.sources.image_files import LargeImages
+from rince.sources.images import ImageSet, load_images, load_outliers
 
 
 @pytest.fixture

@@ -9,12 +9,12 @@ import torch
 
 from oracles.coded_videos import packet_places, read_numbers, write_video
 from rince import ConfigError, DataError, ShapeError
-from rince.data import clips as clips_module
-from rince.data.clips import Clips, ClipSampler, long_enough, read_strip, read_test_clips
-from rince.data.decode import read_frames
-from rince.data.videos import VideoList, build_index
-from rince.data.views import Views
-from rince.train.feed import made_ahead
+from rince.sources import clips as clips_module
+from rince.sources.clips import Clips, ClipSampler, long_enough, read_strip, read_test_clips
+from rince.sources.video_file import read_frames
+from rince.sources.video_index import VideoList, build_index
+from rince.views.pixels import Views
+from rince.sources.feed import made_ahead
 
 IDS = torch.arange(400)
 TINY = {"frames": 3, "stride": 2, "gap": 4}

@@ -5,7 +5,7 @@ import torch
 from scipy import stats
 
 from rince import ShapeError
-from rince.data.draws import uniform
+from rince.draws import uniform
 
 IDS = torch.arange(4000)
 WORD = (1 << 64) - 1

@@ -15,10 +15,10 @@ import torch
 from PIL import Image
 
 from rince import ConfigError, DataError, TableRanks
-from rince.data import images as images_module
-from rince.data.classes import class_paths
-from rince.data.folders import LargeImages
-from rince.data.images import ImageSet, load_images
+from rince.sources import images as images_module
+from rince.hierarchy.levels import class_paths
+from rince.sources.image_files import LargeImages
+from rince.sources.images import ImageSet, load_images
 
 FASHION = ("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot")
 

@@ -10,9 +10,9 @@ import torch.nn.functional as F
 from torch import nn
 
 from rince import ConfigError, MomentumTwin, ShapeError
-from rince.models.encoder import Encoder, build_encoder
-from rince.models.heads import mlp_head
-from rince.models.resnet import resnet
+from rince.encoders.encoder import Encoder, build_encoder
+from rince.encoders.heads import mlp_head
+from rince.encoders.resnet import resnet
 
 NARROW = {"width": 8, "stem": "small-stride2", "channels": 3, "norm": "batch", "head_hidden": None, "dim": 16}
 
@@ -279,7 +279,7 @@ def test_channels_last_gives_the_same(norm):
 
 NARROW_AND_LARGE = """
 import torch
-from rince.models.resnet import resnet
+from rince.encoders.resnet import resnet
 network = resnet(10, width=8, stem="imagenet").to(memory_format=torch.channels_last)
 network(torch.randn(32, 3, 224, 224)).sum().backward()
 print(all(parameter.grad.isfinite().all() for parameter in network.parameters()))

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rince.config import Schedule, load_recipe
-from rince.data.order import Order
+from rince.sources.order import Order
 from rince.errors import DataError
 from rince.train.schedules import learning_rates, plateau_factor
 

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from rince import DataError, TableRanks
-from rince.data.classes import class_paths
-from rince.data.images import load_images
+from rince.hierarchy.levels import class_paths
+from rince.sources.images import load_images
 from rince.hierarchy.taxonomy import SHIPPED, Taxonomy, load_taxonomy
 
 FASHION = ["T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"]

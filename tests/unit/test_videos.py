@@ -12,9 +12,9 @@ import torch
 
 from oracles.coded_videos import packet_places, read_numbers, write_packed_avi, write_video
 from rince import ConfigError, DataError
-from rince.data import decode, videos
-from rince.data.decode import Track, inspect, pack, read_frames, scaled, unpack
-from rince.data.videos import VideoIndex, VideoList, build_index, list_videos
+from rince.sources import decode, videos
+from rince.sources.video_file import Track, inspect, pack, read_frames, scaled, unpack
+from rince.sources.video_index import VideoIndex, VideoList, build_index, list_videos
 
 IRREGULAR = list(itertools.accumulate(random.Random(0).choices([20, 40, 90, 200], k=100)))
 OPEN_GOP = {"preset": "medium", "x264-params": "bframes=3:open-gop=1:keyint=20:min-keyint=20:scenecut=0"}

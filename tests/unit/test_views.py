@@ -26,9 +26,9 @@ from PIL import Image
 from scipy import stats
 
 from rince import ConfigError, ShapeError
-from rince.data import view_tensors
-from rince.data.draws import uniform
-from rince.data.views import CROP_DRAWS, ORDERS, ViewParameters, Views, crop_boxes
+from rince.views import tensors
+from rince.draws import uniform
+from rince.views.pixels import CROP_DRAWS, ORDERS, ViewParameters, Views, crop_boxes
 
 KEY = {"seed": 3, "epoch": 2, "view": 1}
 RGB = {"mean": [0.5, 0.4, 0.3], "std": [0.2, 0.25, 0.3]}
@@ -48,7 +48,7 @@ def pictures(*shape):
 def by_tensors(views, images, parameters):
     """What the views are on a device other than the CPU."""
     mean, std = torch.tensor(views.mean), torch.tensor(views.std)
-    made = view_tensors.make_views(
+    made = tensors.make_views(
         images.view(*images.shape[:2], -1, *images.shape[-2:]), parameters, mean, std, views.size
     )
     return made.view(*images.shape[:-2], views.size, views.size)
@@ -363,7 +363,7 @@ def test_the_number_of_cores_changes_no_pixel(cores):
 
 MAKE_ONE = """
 import torch
-from rince.data.views import Views
+from rince.views.pixels import Views
 views = Views(size=4, mean=[0.5], std=[0.5])
 print(views(torch.zeros(1, 1, 4, 4, dtype=torch.uint8), seed=0, epoch=0, view=0, sample_ids=torch.arange(1)).sum().item())
 """

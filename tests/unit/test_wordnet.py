@@ -18,7 +18,7 @@ TABBY, TIGER_CAT, COUGAR, TENCH = "n02123045", "n02123159", "n02125311", "n01440
 
 
 def class_list(name):
-    lines = (files("rince") / "data" / "lists" / f"{name}.txt").read_text().splitlines()
+    lines = (files("rince") / "hierarchy" / "lists" / f"{name}.txt").read_text().splitlines()
     return [line for line in lines if not line.startswith("#")]
 
 

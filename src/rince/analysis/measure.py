@@ -11,11 +11,11 @@ from torch import Tensor
 
 from rince.analysis.equilibrium import RankBalance
 from rince.analysis.penalties import push_of_terms
-from rince.data.classes import class_levels
-from rince.data.order import permutation
-from rince.data.video_set import VideoSet
+from rince.hierarchy.levels import class_levels
+from rince.sources.order import permutation
+from rince.sources.videos import VideoSet
 from rince.errors import ConfigError, DataError
-from rince.evaluation.embed import embed_once, open_trained
+from rince.evaluation.trained import embed_once, open_trained
 from rince.evaluation.evaluate import load_split
 from rince.evaluation.judge import Tell, nobody
 from rince.evaluation.vectors import unit_vectors

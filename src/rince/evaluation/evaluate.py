@@ -12,19 +12,19 @@ import torch
 from torch import Tensor
 
 import rince
-from rince.data.class_lists import outlier_name, split_source
-from rince.data.classes import class_levels, group_numbers
-from rince.data.folders import LargeImages
-from rince.data.images import ImageSet, load_images, load_outliers
-from rince.data.order import OneByOne
-from rince.data.views import Views
+from rince.hierarchy.class_lists import outlier_name, split_source
+from rince.hierarchy.levels import class_levels, group_numbers
+from rince.sources.image_files import LargeImages
+from rince.sources.images import ImageSet, load_images, load_outliers
+from rince.sources.order import OneByOne
+from rince.views.pixels import Views
 from rince.errors import ConfigError, DataError
-from rince.evaluation.embed import BATCH, TrainedRun, embed_once, open_trained, with_channels
+from rince.evaluation.trained import BATCH, TrainedRun, embed_once, open_trained, with_channels
 from rince.evaluation.judge import Tell, Verdict, by_name, judge, nobody
 from rince.evaluation.probe import Protocol
 from rince.evaluation.samples import Samples, read_samples
 from rince.evaluation.videos import judge_videos
-from rince.train.feed import Feed
+from rince.sources.feed import Feed
 from rince.train.record import write_whole
 
 RESULTS, FIGURES = "results.json", "figures.json"

@@ -15,7 +15,7 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from rince.errors import ConfigError
-from rince.evaluation.embed import TrainedRun
+from rince.evaluation.trained import TrainedRun
 from rince.train.record import write_whole
 
 WEIGHTS, ONNX, ABOUT = "encoder.safetensors", "encoder.onnx", "encoder.json"

@@ -9,12 +9,12 @@ from typing import Literal, NamedTuple
 from PIL import Image, ImageOps
 from torch import Tensor
 
-from rince.data.clips import read_strip
-from rince.data.folders import find_images
-from rince.data.layouts import is_video
-from rince.data.video_set import find_videos
+from rince.sources.clips import read_strip
+from rince.sources.image_files import find_images
+from rince.sources.video_layouts import is_video
+from rince.sources.videos import find_videos
 from rince.errors import ConfigError
-from rince.evaluation.embed import Tell, TrainedRun, embed
+from rince.evaluation.trained import Tell, TrainedRun, embed
 from rince.evaluation.judge import nobody
 from rince.evaluation.retrieval import nearest
 from rince.evaluation.vectors import unit_vectors

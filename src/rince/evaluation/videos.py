@@ -15,12 +15,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from rince.config import CrossEntropyMethod, Recipe, load_recipe
-from rince.data.clips import read_test_clips
-from rince.data.layouts import set_name
-from rince.data.video_set import load_index
-from rince.data.videos import VideoIndex
+from rince.sources.clips import read_test_clips
+from rince.sources.video_layouts import set_name
+from rince.sources.videos import load_index
+from rince.sources.video_index import VideoIndex
 from rince.errors import ConfigError, DataError
-from rince.evaluation.embed import Embedded, TrainedRun, made_once, open_trained
+from rince.evaluation.trained import Embedded, TrainedRun, made_once, open_trained
 from rince.evaluation.judge import Tell, Verdict, by_name, judge, nobody
 from rince.evaluation.samples import Samples
 from rince.train.record import CHECKPOINT, RECIPE, open_run

@@ -24,7 +24,7 @@ from rince.config import (
     TreeRanks,
     WordNetRanks,
 )
-from rince.data.draws import uniform
+from rince.draws import uniform
 from rince.errors import ConfigError, DataError
 from rince.hierarchy.text import name_similarity
 from rince.hierarchy.wordnet import load_wordnet

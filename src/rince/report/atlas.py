@@ -12,7 +12,7 @@ import torch
 from PIL import Image, ImageOps
 from torch import Tensor
 
-from rince.data.images import ImageSet
+from rince.sources.images import ImageSet
 from rince.evaluation.geometry import tsne
 from rince.evaluation.retrieval import nearest
 from rince.evaluation.samples import ranks_of

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from rince.config import Recipe
-from rince.data.classes import class_levels, class_paths
-from rince.data.folders import LargeImages
-from rince.data.images import ImageSet
+from rince.hierarchy.levels import class_levels, class_paths
+from rince.sources.image_files import LargeImages
+from rince.sources.images import ImageSet
 from rince.errors import ConfigError, DataError
-from rince.evaluation.embed import TrainedRun, open_trained
+from rince.evaluation.trained import TrainedRun, open_trained
 from rince.evaluation.evaluate import levels_fingerprint, load_samples, load_split, read_results
 from rince.evaluation.judge import Tell
 from rince.evaluation.samples import Samples

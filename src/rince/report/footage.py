@@ -13,10 +13,10 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from rince.data.clips import read_strip
-from rince.data.decode import scaled
-from rince.data.video_set import index_cache
-from rince.data.videos import VideoIndex, VideoList, build_index
+from rince.sources.clips import read_strip
+from rince.sources.video_file import scaled
+from rince.sources.videos import index_cache
+from rince.sources.video_index import VideoIndex, VideoList, build_index
 from rince.errors import DataError
 
 STILL = 40  # pixels of the shorter side

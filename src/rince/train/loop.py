@@ -1,6 +1,6 @@
 """The training loop, top to bottom: data in, gradients from the method, weights, checkpoints, log.
 
-The paper's method, the order of events in one step, is `MomentumContrast.step` in `rince.train.contrast`.
+The paper's method, the order of events in one step, is `MomentumContrast.step` in `rince.methods.contrast`.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from torch import nn
 from rince.config import Recipe
 from rince.errors import ConfigError, DataError
 from rince.train.checkpoint import load_checkpoint, save_checkpoint
-from rince.train.feed import Feed, Step
-from rince.train.method import Method, build_method
+from rince.sources.feed import Feed, Step
+from rince.methods.method import Method, build_method
 from rince.train.progress import Progress
 from rince.train.record import CHECKPOINT, METRICS, Metrics, check_data, create_run, locked
 from rince.train.runtime import Runtime, check_logger, is_first_process, make_logger

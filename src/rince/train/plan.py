@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from rince.config import ClipRanks, Recipe
-from rince.data.video_set import VideoSet
+from rince.sources.videos import VideoSet
 from rince.ranks import SampleRanks, TableRanks
 from rince.train.schedules import learning_rates
 from rince.train.setup import Parts, build_parts, build_seeded_encoder, total_steps

@@ -11,19 +11,19 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from rince.baselines.fast_ap import CategoryOrder
-from rince.baselines.hierarchical_triplet import NeighbourhoodOrder
+from rince.losses.fast_ap import CategoryOrder
+from rince.losses.hierarchical_triplet import NeighbourhoodOrder
 from rince.config import ClipRanks, CrossEntropyMethod, FastAPMethod, HierarchicalTripletMethod, Recipe
-from rince.data.classes import class_levels, class_paths, group_numbers
-from rince.data.folders import LargeImages
-from rince.data.images import ImageSet, load_images
-from rince.data.order import Order
-from rince.data.video_set import VideoSet, load_videos
-from rince.data.views import CLIP_VIEWS, KEY_VIEW, Views
+from rince.hierarchy.levels import class_levels, class_paths, group_numbers
+from rince.sources.image_files import LargeImages
+from rince.sources.images import ImageSet, load_images
+from rince.sources.order import Order
+from rince.sources.videos import VideoSet, load_videos
+from rince.views.pixels import CLIP_VIEWS, KEY_VIEW, Views
 from rince.errors import ConfigError
 from rince.hierarchy.sources import rank_source
 from rince.loss import RankedInfoNCE, RankTerm
-from rince.models.encoder import Encoder, build_encoder
+from rince.encoders.encoder import Encoder, build_encoder
 from rince.ranks import EXCLUDED, InstanceRanks, RankSource, SampleRanks, TableRanks
 from rince.train.checkpoint import load_checkpoint
 from rince.train.record import CHECKPOINT

@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from rince.data.folders import LargeImages
-from rince.data.images import ImageSet
-from rince.data.video_set import VideoSet
+from rince.sources.image_files import LargeImages
+from rince.sources.images import ImageSet
+from rince.sources.videos import VideoSet
 from rince.errors import DataError
 from rince.hierarchy.taxonomy import SHIPPED, load_taxonomy
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from rince.data.draws import uniform
+from rince.draws import uniform
 from rince.errors import ConfigError, DataError
 
 CATEGORY_VIEW, SAMPLE_VIEW = 2**31 - 2, 2**31 - 3  # view numbers no view uses

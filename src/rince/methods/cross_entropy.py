@@ -16,12 +16,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from rince.config import CrossEntropyMethod, Recipe
-from rince.data.draws import uniform
-from rince.data.views import QUERY_VIEW
+from rince.draws import uniform
+from rince.views.pixels import QUERY_VIEW
 from rince.errors import DataError
-from rince.models.encoder import Encoder
-from rince.train.feed import Step
-from rince.train.method import Method, Outcome, mean_over_processes
+from rince.encoders.encoder import Encoder
+from rince.sources.feed import Step
+from rince.methods.method import Method, Outcome, mean_over_processes
 from rince.train.runtime import Runtime
 from rince.train.setup import Parts
 

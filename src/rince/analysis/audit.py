@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from rince.config import EmbeddingRanks, Recipe, SimilarityRanks, TextRanks
-from rince.data.classes import class_paths
+from rince.hierarchy.levels import class_paths
 from rince.errors import ConfigError
 from rince.hierarchy.sources import read_similarity, read_vectors
 from rince.hierarchy.text import name_similarity

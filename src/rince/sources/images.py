@@ -1,6 +1,6 @@
 """Images and labels from embedded data, local parquet files, folders, or the Hugging Face hub.
 
-Small images of one size become one uint8 tensor in memory. All others stay encoded, see `rince.data.folders`.
+Small images of one size become one uint8 tensor in memory. All others stay encoded, see `rince.sources.image_files`.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped]
 import torch
 from torch import Tensor
 
-from rince.data.class_lists import read_class_list
-from rince.data.folders import SPLITS, UNLABELLED, ArrowImages, LargeImages, find_images, read_folder, split_part
+from rince.hierarchy.class_lists import read_class_list
+from rince.sources.image_files import SPLITS, UNLABELLED, ArrowImages, LargeImages, find_images, read_folder, split_part
 from rince.errors import ConfigError, DataError
 
 EMBEDDED = ("fashion",)
@@ -136,7 +136,7 @@ def _encoded(
     source: str, split: str, columns: tuple[str | None, str | None, str | None], *, needs_labels: bool = True
 ) -> LargeImages:
     if source in EMBEDDED:
-        return _from_tables(source, split, _parquet_splits(str(files("rince") / f"data/embedded/{source}")), columns)
+        return _from_tables(source, split, _parquet_splits(str(files("rince") / f"sources/embedded/{source}")), columns)
     path = Path(source)
     if path.is_file() or (path.is_dir() and next(_parquet_files(path), None)):
         return _from_tables(source, split, _parquet_splits(source), columns, needs_labels=needs_labels)

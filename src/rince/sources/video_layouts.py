@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from rince.data.folders import SPLITS as IMAGE_SPLITS
+from rince.sources.image_files import SPLITS as IMAGE_SPLITS
 from rince.errors import ConfigError, DataError
 
 SUFFIXES = {".avi", ".flv", ".m4v", ".mkv", ".mov", ".mp4", ".mpeg", ".mpg", ".ogv", ".ts", ".webm", ".wmv"}

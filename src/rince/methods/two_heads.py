@@ -13,11 +13,11 @@ from torch import Tensor, nn
 from rince.bank import MemoryBank
 from rince.config import ContrastTwoHeadsMethod, Recipe
 from rince.moco import contrast_ranks
-from rince.models.encoder import Encoder
+from rince.encoders.encoder import Encoder
 from rince.momentum import MomentumTwin
 from rince.ranks import TableRanks
-from rince.train.feed import Step
-from rince.train.method import Method, Outcome, mean_over_processes
+from rince.sources.feed import Step
+from rince.methods.method import Method, Outcome, mean_over_processes
 from rince.train.runtime import Runtime
 from rince.train.setup import Parts, build_loss
 

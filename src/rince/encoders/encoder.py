@@ -9,8 +9,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from rince.errors import ConfigError
-from rince.models.heads import SideBySide, mlp_head, side_by_side
-from rince.models.resnet import Dims, Norm, Stem, resnet
+from rince.encoders.heads import SideBySide, mlp_head, side_by_side
+from rince.encoders.resnet import Dims, Norm, Stem, resnet
 
 
 class Encoder(nn.Module):

@@ -21,7 +21,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rince.data.view_tensors import ViewParameters
+from rince.views.tensors import ViewParameters
 
 Floats = NDArray[np.float32]
 Indices = NDArray[np.uint32]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from rince.data.draws import uniform
+from rince.draws import uniform
 from rince.errors import DataError
 
 ORDER_VIEW = 2**31 - 1  # a view number no view uses: keeps the order apart from what views draw

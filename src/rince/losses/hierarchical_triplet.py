@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from rince.data.draws import uniform
+from rince.draws import uniform
 from rince.ranks import TableRanks
 
 CLASS_VIEW, SIBLING_VIEW, SAMPLE_VIEW, RANDOM_VIEW = (2**31 - n for n in (4, 5, 6, 7))  # numbers no view uses

@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rince.data.decode import Track, inspect
-from rince.data.layouts import Ranges, VideoList, list_videos
+from rince.sources.video_file import Track, inspect
+from rince.sources.video_layouts import Ranges, VideoList, list_videos
 from rince.errors import ConfigError, DataError
 
 __all__ = ["VideoIndex", "VideoList", "build_index", "list_videos"]

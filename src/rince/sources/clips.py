@@ -16,11 +16,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from rince.data.decode import Pixels, read_frames
-from rince.data.draws import uniform
-from rince.data.layouts import Ranges
-from rince.data.videos import VideoIndex
-from rince.data.views import Views
+from rince.sources.video_file import Pixels, read_frames
+from rince.draws import uniform
+from rince.sources.video_layouts import Ranges
+from rince.sources.video_index import VideoIndex
+from rince.views.pixels import Views
 from rince.errors import ConfigError, DataError, ShapeError
 
 CLIP_VIEW = 2**31 - 2  # a view number no view uses: keeps which frames are taken apart from what views draw

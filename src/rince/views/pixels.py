@@ -19,9 +19,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from rince.data import view_tensors
-from rince.data.draws import uniform
-from rince.data.view_tensors import IDENTITY, ViewParameters
+from rince.views import tensors
+from rince.draws import uniform
+from rince.views.tensors import IDENTITY, ViewParameters
 from rince.errors import ConfigError, ShapeError
 
 QUERY_VIEW, KEY_VIEW = 0, 1
@@ -164,7 +164,7 @@ class Views:
         _check_parameters(parameters, images)
         if len(images) == 0:
             return torch.empty(*images.shape[:-2], self.size, self.size, device=images.device)
-        make_views = _kernel() if images.device.type == "cpu" else view_tensors.make_views
+        make_views = _kernel() if images.device.type == "cpu" else tensors.make_views
         clips = images if images.ndim == 5 else images.unsqueeze(2)
         mean, std = (torch.tensor(x, dtype=torch.float32, device=images.device) for x in (self.mean, self.std))
         views = make_views(clips, parameters, mean, std, self.size)
@@ -272,7 +272,7 @@ def _check_parameters(parameters: ViewParameters, images: Tensor) -> None:
 
 def _kernel() -> Callable[..., Tensor]:
     try:
-        from rince.data.view_kernel import make_views  # noqa: PLC0415  (numba takes a third of a second to import)
+        from rince.views.kernel import make_views  # noqa: PLC0415  (numba takes a third of a second to import)
     except ModuleNotFoundError:
         raise ConfigError('views on the CPU need numba: pip install "rince[train]"') from None
     return make_views

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 from torch import Tensor, nn
 
 from rince.config import Recipe
-from rince.data.views import KEY_VIEW, QUERY_VIEW
-from rince.models.encoder import Encoder
-from rince.train.feed import Step
+from rince.views.pixels import KEY_VIEW, QUERY_VIEW
+from rince.encoders.encoder import Encoder
+from rince.sources.feed import Step
 from rince.train.runtime import Runtime
 from rince.train.setup import Parts
 
@@ -71,13 +71,13 @@ def build_method(recipe: Recipe, parts: Parts, encoder: Encoder, runtime: Runtim
     kind: Any
     match recipe.method.kind:
         case "contrast" | "triplet":
-            from rince.train.contrast import MomentumContrast as kind  # noqa: PLC0415, N813
+            from rince.methods.contrast import MomentumContrast as kind  # noqa: PLC0415, N813
         case "cross-entropy":
-            from rince.baselines.cross_entropy import Classification as kind  # noqa: PLC0415, N813
+            from rince.methods.cross_entropy import Classification as kind  # noqa: PLC0415, N813
         case "contrast-two-heads":
-            from rince.baselines.two_heads import ContrastTwoHeads as kind  # noqa: PLC0415, N813
+            from rince.methods.two_heads import ContrastTwoHeads as kind  # noqa: PLC0415, N813
         case "hierarchical-triplet" | "fast-ap":
-            from rince.baselines.in_batch import InBatch as kind  # noqa: PLC0415, N813
+            from rince.methods.batch_losses import InBatch as kind  # noqa: PLC0415, N813
     method: Method = kind(recipe, parts, encoder, runtime)
     return method
 

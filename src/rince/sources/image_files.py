@@ -17,7 +17,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import torch
 from torch import Tensor
 
-from rince.data.decoding import OpenedImage, Pixels
+from rince.sources.image_file import OpenedImage, Pixels
 from rince.errors import DataError
 
 SUFFIXES = {".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"}

@@ -8,18 +8,18 @@ import torch
 from torch import Tensor, nn
 
 from rince.bank import MemoryBank
-from rince.baselines.triplet import RankedTriplet
+from rince.losses.triplet import RankedTriplet
 from rince.config import Recipe, TripletMethod
-from rince.data.order import permutation
-from rince.data.views import QUERY_VIEW
+from rince.sources.order import permutation
+from rince.views.pixels import QUERY_VIEW
 from rince.errors import DataError
 from rince.loss import LossOutput, RankedInfoNCE
 from rince.moco import contrast, contrast_ranks
-from rince.models.encoder import Encoder
+from rince.encoders.encoder import Encoder
 from rince.momentum import MomentumTwin
 from rince.ranks import EXCLUDED
-from rince.train.feed import Step
-from rince.train.method import Method, Outcome
+from rince.sources.feed import Step
+from rince.methods.method import Method, Outcome
 from rince.train.runtime import Runtime
 from rince.train.setup import Parts, build_loss
 from rince.train.watch import WATCHED, similarity_summary

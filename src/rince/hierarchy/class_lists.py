@@ -14,7 +14,7 @@ from rince.errors import DataError
 
 def shipped_lists() -> list[str]:
     """Names of the lists that ship."""
-    return sorted(entry.name.removesuffix(".txt") for entry in (files("rince") / "data" / "lists").iterdir())
+    return sorted(entry.name.removesuffix(".txt") for entry in (files("rince") / "hierarchy" / "lists").iterdir())
 
 
 def read_class_list(source: str) -> tuple[str, ...]:
@@ -25,7 +25,7 @@ def read_class_list(source: str) -> tuple[str, ...]:
             lines that start with `#` are skipped; or a YAML file that holds a list.
     """
     if source in shipped_lists():
-        text = (files("rince") / "data" / "lists" / f"{source}.txt").read_text("utf-8")
+        text = (files("rince") / "hierarchy" / "lists" / f"{source}.txt").read_text("utf-8")
     elif Path(source).is_file():
         try:
             text = Path(source).read_text("utf-8-sig")

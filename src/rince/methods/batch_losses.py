@@ -6,15 +6,15 @@ from collections.abc import Callable
 
 from torch import Tensor, nn
 
-from rince.baselines.fast_ap import fast_ap
-from rince.baselines.hierarchical_triplet import HierarchicalTriplet
+from rince.losses.fast_ap import fast_ap
+from rince.losses.hierarchical_triplet import HierarchicalTriplet
 from rince.config import FastAPMethod, HierarchicalTripletMethod, Recipe
-from rince.data.views import QUERY_VIEW
+from rince.views.pixels import QUERY_VIEW
 from rince.errors import DataError
-from rince.models.encoder import Encoder
+from rince.encoders.encoder import Encoder
 from rince.ranks import TableRanks
-from rince.train.feed import Step
-from rince.train.method import Method, Outcome
+from rince.sources.feed import Step
+from rince.methods.method import Method, Outcome
 from rince.train.runtime import Runtime
 from rince.train.setup import Parts
 

@@ -17,11 +17,11 @@ from safetensors.torch import save
 from torch import Tensor
 
 from rince.config import Clips, Recipe
-from rince.data.folders import LargeImages
-from rince.data.images import ImageSet
-from rince.data.views import Views
+from rince.sources.image_files import LargeImages
+from rince.sources.images import ImageSet
+from rince.views.pixels import Views
 from rince.errors import ConfigError, DataError
-from rince.models.encoder import Encoder
+from rince.encoders.encoder import Encoder
 from rince.train.checkpoint import load_checkpoint
 from rince.train.record import CHECKPOINT, open_run
 from rince.train.setup import build_seeded_encoder, memory_format, total_steps

@@ -21,12 +21,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from rince.data.decoding import OpenedImage
-from rince.data.folders import LargeImages
-from rince.data.images import ImageSet
-from rince.data.order import HELD_OUT_EPOCH, Order
-from rince.data.video_set import VideoSet
-from rince.data.views import KEY_VIEW, QUERY_VIEW, Views
+from rince.sources.image_file import OpenedImage
+from rince.sources.image_files import LargeImages
+from rince.sources.images import ImageSet
+from rince.sources.order import HELD_OUT_EPOCH, Order
+from rince.sources.videos import VideoSet
+from rince.views.pixels import KEY_VIEW, QUERY_VIEW, Views
 from rince.train.setup import BatchOrder
 
 Key = TypeVar("Key")

@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 
 from rince.config import Clips as ClipSettings
-from rince.data.clips import Clips, ClipSampler, long_enough
-from rince.data.layouts import SUFFIXES, video_files
-from rince.data.videos import Progress, VideoIndex, VideoList, build_index, list_videos
-from rince.data.views import Views
+from rince.sources.clips import Clips, ClipSampler, long_enough
+from rince.sources.video_layouts import SUFFIXES, video_files
+from rince.sources.video_index import Progress, VideoIndex, VideoList, build_index, list_videos
+from rince.views.pixels import Views
 from rince.errors import DataError
 from rince.terminal import shown_progress
 

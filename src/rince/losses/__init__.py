@@ -1,0 +1,1 @@
+"""Losses of the rows that the paper compares with: pure, tensors in and a number out."""

@@ -1,0 +1,1 @@
+"""Views: what training sees of a sample."""
