@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rince.momentum import MomentumTwin
     from rince.ranks import EXCLUDED, NEGATIVE, InstanceRanks, SampleRanks, TableRanks, view_ranks
 
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"
 
 __all__ = [
     "EXCLUDED",

@@ -6,10 +6,28 @@ worker, and after any restart; there is no state to save.
 
 from __future__ import annotations
 
+from typing import Final
+
 import torch
 from torch import Tensor
 
 from rince.errors import ShapeError
+
+# What draws are for. Views of a sample count from 0 (the query); all else has a number of its own down here, so that no
+# two draws of one run can be the same. A number is part of every result drawn with it: add, never change.
+QUERY_VIEW: Final = 0
+KEY_VIEW: Final = 1
+ORDER: Final = 2**31 - 1
+CLIP_PLACES: Final = 2**31 - 2
+DROPOUT: Final = 2**31 - 3
+NEIGHBOURHOOD_CLASSES: Final = 2**31 - 4
+NEIGHBOURHOOD_SIBLINGS: Final = 2**31 - 5
+NEIGHBOURHOOD_SAMPLES: Final = 2**31 - 6
+NEIGHBOURHOOD_REST: Final = 2**31 - 7
+FAST_AP_CATEGORIES: Final = 2**31 - 8
+FAST_AP_SAMPLES: Final = 2**31 - 9
+# Pairs of classes to flip are drawn with seed and 0 alone, before there are samples; the noise study was made so.
+FLIPPED_PAIRS: Final = 0
 
 # The increment and the two multipliers of splitmix64 (Steele, Lea and Flood, 2014).
 STEP = 0x9E3779B97F4A7C15
@@ -49,6 +67,14 @@ def uniform(seed: int, epoch: int, view: int, sample_ids: Tensor, count: int) ->
     counter = torch.arange(1, count + 1, device=sample_ids.device) * _signed(STEP)
     words = _mix_tensor(samples[:, None] + counter)
     return _shifted(words, 40).to(torch.float32) * 2.0**-24
+
+
+def seed_of(seed: int, epoch: int, view: int, sample_id: int) -> int:
+    """A seed below 2⁶³ for generators of others, a function of what it is for."""
+    key = 0
+    for word in (seed, epoch, view, sample_id):
+        key = _mix((key ^ word) + STEP)
+    return key >> 1
 
 
 def _mix(word: int) -> int:

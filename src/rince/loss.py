@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, Self
+from typing import Literal, NamedTuple, Protocol, Self
 
 import torch
 import torch.nn.functional as F
@@ -81,6 +81,25 @@ class LossOutput(NamedTuple):
     total: Tensor
     per_rank: Tensor
     queries_used: Tensor
+
+
+class RankedLoss(Protocol):
+    """A loss of queries and ranked candidates, such as `RankedInfoNCE`: what momentum contrast trains."""
+
+    @property
+    def rank_count(self) -> int:
+        """How many ranks have a term."""
+        ...
+
+    def count(self, ranks: Tensor) -> Tensor:
+        """`(terms,)`: what every ℓᵢ of these queries is divided by; adds up over the parts of a batch."""
+        ...
+
+    def from_embeddings(
+        self, queries: Tensor, candidates: Tensor, ranks: Tensor, *, divisor: Tensor | None = None
+    ) -> LossOutput:
+        """The loss of `(queries, dim)` and `(candidates, dim)` embeddings of unit length and their ranks."""
+        ...
 
 
 def ranked_info_nce(

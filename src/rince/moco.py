@@ -12,7 +12,7 @@ query; those of the other samples are excluded until they are in the bank.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -45,11 +45,11 @@ class ContrastStep(NamedTuple):
 
 def contrast(
     encoder: nn.Module,
-    twin: Callable[[Tensor], Tensor],
+    twin: Callable[[Any], Tensor],
     bank: MemoryBank,
     rank_source: RankSource,
-    query_view: Tensor,
-    key_views: Sequence[Tensor],
+    query_view: Any,
+    key_views: Sequence[Any],
     labels: Tensor,
     *,
     own_ranks: Sequence[int] | Tensor = (1,),
@@ -72,18 +72,41 @@ def contrast(
             f"every key view needs a rank: got {len(key_views)} key_views and own_ranks for {len(own_ranks)}; use -1 "
             "for a view that takes no part"
         )
+    return compare(encoder, twin, bank, contrast_ranks(labels, bank, rank_source, own_ranks), query_view, key_views)
+
+
+def compare(
+    encoder: nn.Module,
+    twin: Callable[[Any], Tensor],
+    bank: MemoryBank,
+    ranks: Tensor,
+    query_view: Any,
+    key_views: Sequence[Any],
+) -> ContrastStep:
+    """The same with ranks that were made before, by `contrast_ranks`."""
     queries: Tensor = encoder(query_view)
     keys = tuple(twin(view) for view in key_views)
     candidates = torch.cat([*keys, bank.keys]).to(queries.dtype)
-    return ContrastStep(queries, candidates, contrast_ranks(labels, bank, rank_source, own_ranks), keys)
+    return ContrastStep(queries, candidates, ranks, keys)
 
 
 def contrast_ranks(
     labels: Tensor, bank: MemoryBank, rank_source: RankSource, own_ranks: Sequence[int] | Tensor = (1,)
 ) -> Tensor:
     """The ranks of such a step: `(queries, views · queries + bank size)` int8."""
-    number = len(labels)
-    own = torch.full((len(own_ranks), number, number), EXCLUDED, dtype=torch.int8, device=labels.device)
-    for view, ranks in zip(own, own_ranks, strict=True):
-        view.diagonal().copy_(torch.as_tensor(ranks))
-    return torch.cat([*own, rank_source(labels, bank.labels)], dim=1)
+    own = torch.as_tensor(own_ranks, dtype=torch.int8, device=labels.device)
+    own = own[:, None].expand(-1, len(labels)) if own.ndim == 1 else own
+    return own_and_bank_ranks(own, rank_source(labels, bank.labels))
+
+
+def own_and_bank_ranks(own_ranks: Tensor, bank_ranks: Tensor) -> Tensor:
+    """Own keys and then the bank, `(queries, views · queries + bank size)` int8; keys of other queries take no part.
+
+    Args:
+        own_ranks: `(key views, queries)`.
+        bank_ranks: `(queries, bank size)`.
+    """
+    views, queries = own_ranks.shape
+    own = torch.full((views, queries, queries), EXCLUDED, dtype=torch.int8, device=bank_ranks.device)
+    own.diagonal(dim1=1, dim2=2).copy_(own_ranks)
+    return torch.cat([*own, bank_ranks], dim=1)

@@ -7,6 +7,7 @@ bank was started with, is everybody's negative.
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 from collections.abc import Callable, Sequence
 from typing import Literal, Protocol
@@ -22,7 +23,22 @@ HIGHEST_RANK = 127  # of int8
 
 
 class RankSource(Protocol):
-    """Anything that ranks candidates by labels; `TableRanks` and `InstanceRanks` are two."""
+    """Anything that ranks candidates by labels; `TableRanks`, `InstanceRanks` and `SampleRanks` are three."""
+
+    @property
+    def ranks(self) -> int:
+        """The highest rank, and so the number of terms the loss needs."""
+        ...
+
+    @property
+    def by(self) -> Literal["class", "sample"]:
+        """What its labels are: classes, or ids of samples."""
+        ...
+
+    @property
+    def fingerprint(self) -> str:
+        """Two sources of one fingerprint rank alike: a run must not go on with other ranks than it began with."""
+        ...
 
     def __call__(self, query_labels: Tensor, candidate_labels: Tensor) -> Tensor:
         """`(queries,)` and `(candidates,)` int64 labels → `(queries, candidates)` int8 ranks."""
@@ -41,6 +57,8 @@ class TableRanks:
         >>> ranks(torch.tensor([0]), torch.tensor([0, 1, 2, -1]))
         tensor([[ 1,  2,  0, -1]], dtype=torch.int8)
     """
+
+    by: Literal["class"] = "class"
 
     def __init__(self, table: Tensor) -> None:
         if table.ndim != 2 or table.shape[0] != table.shape[1] or table.shape[0] == 0:
@@ -141,6 +159,11 @@ class TableRanks:
         """The highest rank, and so the number of terms the loss needs."""
         return max(0, int(self.table.max()))
 
+    @property
+    def fingerprint(self) -> str:
+        """sha256 of the table."""
+        return _digest(self.table)
+
     def __call__(self, query_labels: Tensor, candidate_labels: Tensor) -> Tensor:
         """`(queries,)` and `(candidates,)` labels → `(queries, candidates)` int8 ranks."""
         _check_labels("query_labels", query_labels, lowest=0, classes=self.classes)
@@ -168,8 +191,15 @@ class InstanceRanks:
         tensor([[ 1,  0, -1,  0]], dtype=torch.int8)
     """
 
+    by: Literal["sample"] = "sample"
+
     def __init__(self, same: int = 1) -> None:
         self.same = same
+
+    @property
+    def fingerprint(self) -> str:
+        """The rank of the same sample: there is nothing else to know."""
+        return f"instances {self.same}"
 
     @property
     def ranks(self) -> int:
@@ -201,6 +231,8 @@ class SampleRanks:
         >>> SampleRanks(positions, [1.0], metric="euclidean")(torch.tensor([0]), torch.tensor([0, 1, 2, -1]))
         tensor([[ 1,  2,  0, -1]], dtype=torch.int8)
     """
+
+    by: Literal["sample"] = "sample"
 
     def __init__(
         self, vectors: Tensor, limits: Sequence[float] | Tensor, *, metric: Literal["cosine", "euclidean"] = "cosine"
@@ -290,6 +322,11 @@ class SampleRanks:
         """The highest rank, and so the number of terms the loss needs."""
         return 1 + self._limits.shape[1]
 
+    @property
+    def fingerprint(self) -> str:
+        """sha256 of vectors and limits."""
+        return _digest(self.vectors, self._limits)
+
     def nearness(self, query_ids: Tensor, candidate_ids: Tensor) -> Tensor:
         """`(queries, candidates)`: cosines, or negative distances; larger is nearer."""
         queries, candidates = self.vectors[query_ids], self.vectors[candidate_ids]
@@ -335,6 +372,13 @@ def _rank_in_tree(query: tuple[str, ...], candidate: tuple[str, ...]) -> int:
             break
         common += 1
     return 1 + max(len(query), len(candidate)) - common if common else NEGATIVE
+
+
+def _digest(*tensors: Tensor) -> str:
+    digest = hashlib.sha256()
+    for tensor in tensors:
+        digest.update(tensor.cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()
 
 
 def _check_labels(name: str, labels: Tensor, *, lowest: int, classes: int | None = None) -> None:

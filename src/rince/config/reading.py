@@ -7,6 +7,7 @@ A recipe file may build on another by one level of `base:`, and hold a block `re
 from __future__ import annotations
 
 import difflib
+from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, get_args
@@ -14,8 +15,9 @@ from typing import Any, get_args
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from rince.config.ranks import Ranks
-from rince.config.recipe import Method, Recipe, Scale
+from rince.config.kinds import kinds_of, recipe_class
+from rince.config.older import upgraded
+from rince.config.recipe import Recipe, Scale
 from rince.errors import ConfigError
 
 
@@ -40,14 +42,19 @@ def recipe_text(name: str) -> str:
     return (files("rince") / "recipes" / "configs" / f"{name}.yaml").read_text()
 
 
-def load_recipe(source: str | Path, overrides: list[str] | None = None) -> Recipe:
+def recipe_about(name: str) -> str:
+    """What a recipe that ships says of itself, without a look at the rest."""
+    return str(_parse(recipe_text(name), name).get("about", ""))
+
+
+def load_recipe(source: str | Path, overrides: Sequence[str] = ()) -> Recipe:
     """A recipe from its name or file, with `a.b.c=value` overrides applied.
 
     Raises:
         ConfigError: with every mistake at once, each with its path.
     """
     values = _read(source)
-    changes = [_parse_override(text) for text in overrides or []]
+    changes = [_parse_override(text) for text in overrides]
     scale = next((value for path, value in reversed(changes) if path == ["scale"]), values.get("scale", "full"))
     if scale not in get_args(Scale):
         raise ConfigError(f"scale must be full or reduced, got {scale!r}")
@@ -63,14 +70,27 @@ def load_recipe(source: str | Path, overrides: list[str] | None = None) -> Recip
     return validate(values, str(source))
 
 
+def load_run_recipe(path: Path) -> Recipe:
+    """The recipe that a run was started with, also by an older rince."""
+    return validate(upgraded(_parse(_file_text(path), str(path))), str(path))
+
+
 def validate(values: dict[str, Any], source: str) -> Recipe:
     """A recipe from plain values; `source` names them in errors."""
     try:
-        return Recipe.model_validate(values)
+        made = recipe_class(kinds_of(values))
+    except ConfigError as error:
+        raise ConfigError(_mistakes(source, str(error).splitlines())) from None
+    try:
+        return made.model_validate(values)
     except ValidationError as error:
-        lines = [_explain(problem) for problem in error.errors(include_url=False)]
-        count = "1 mistake" if len(lines) == 1 else f"{len(lines)} mistakes"
-        raise ConfigError(f"{source} has {count}:\n" + "\n".join(f"  {line}" for line in lines)) from None
+        lines = [_explain(problem, made) for problem in error.errors(include_url=False)]
+        raise ConfigError(_mistakes(source, lines)) from None
+
+
+def _mistakes(source: str, lines: list[str]) -> str:
+    count = "1 mistake" if len(lines) == 1 else f"{len(lines)} mistakes"
+    return f"{source} has {count}:\n" + "\n".join(f"  {line}" for line in lines)
 
 
 def _read(source: str | Path) -> dict[str, Any]:
@@ -146,10 +166,10 @@ def _merge(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
     return merged
 
 
-def _explain(problem: Any) -> str:
+def _explain(problem: Any, recipe: type[Recipe]) -> str:
     path = ".".join(str(part) for part in problem["loc"]) or "recipe"
     if problem["type"] == "extra_forbidden":
-        known = _known_keys(problem["loc"][:-1])
+        known = _known_keys(problem["loc"][:-1], recipe)
         close = difflib.get_close_matches(str(problem["loc"][-1]), known, n=1)
         return f"{path}: unknown key; " + (f"did you mean {close[0]!r}?" if close else f"known are {', '.join(known)}")
     if problem["type"] == "missing":
@@ -160,14 +180,10 @@ def _explain(problem: Any) -> str:
     return f"{path}: {message}; got {problem['input']!r}"[:300]
 
 
-def _known_keys(location: tuple[Any, ...]) -> list[str]:
-    model: Any = Recipe
+def _known_keys(location: tuple[Any, ...], recipe: type[Recipe]) -> list[str]:
+    model: Any = recipe
     for part in location:
         if isinstance(part, int):
-            continue
-        if part not in model.model_fields:  # the kind of a method or of ranks, which pydantic puts into the path
-            kinds = (*get_args(get_args(Method)[0]), *get_args(get_args(Ranks)[0]))
-            model = next(m for m in kinds if part in get_args(m.model_fields["kind"].annotation))
             continue
         annotation = model.model_fields[part].annotation
         candidates = [annotation, *get_args(annotation), *(a for arg in get_args(annotation) for a in get_args(arg))]

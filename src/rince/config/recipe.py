@@ -1,90 +1,171 @@
-"""What a recipe says: its sections, each with its defaults, and what has to fit together."""
+"""What a recipe says: its sections, each with its defaults, and what has to fit together.
+
+Five sections are those of a part that the recipe names by its `kind`: data, views, model, ranks, method. Their keys stand
+with the part, in the room that builds it; here is what all kinds of them have in common.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from abc import abstractmethod
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import yaml
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
-from rince.config.ranks import Ranks, TreeRanks
-from rince.config.section import Fraction, Section
+from rince.config.section import Section
+from rince.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from torch import Tensor, nn
 
 Scale = Literal["full", "reduced"]
+OPTIONAL = ("loss", "bank", "twin", "ranks")  # sections that a method has or has not
 
 
-class Data(Section):
-    """Where images come from, and how their classes are related."""
+class DataSettings(Section):
+    """Where samples come from, and how their classes are related. A kind of data adds its own keys, and opens it."""
 
-    source: str = Field(
-        description="embedded data (fashion), a local folder or parquet, or a hub name (uoft-cs/cifar100)"
-    )
+    views: ClassVar[type[Section]] = Section
+    """The section `views` of this kind: what a view of such a sample draws."""
+    encoder: ClassVar[str] = "resnet"
+    """The `model.kind` that is meant where a recipe names none."""
+    own_keys: ClassVar[int] = 1
+    """Up to how many keys of its own a sample can have."""
+
+    kind: str
+    source: str
     train_split: str = "train"
     test_split: str = "test"
-    image_column: str | None = Field(None, description="found by itself where obvious")
-    label_column: str | None = Field(None, description="found by itself where obvious")
-    superclass_column: str | None = Field(None, description="needed for taxonomy: column")
     taxonomy: str = Field(
         "none", description="none, column, folders, a shipped name (cifar100, fashion), or a YAML or CSV file"
     )
     classes: str | None = Field(
         None, description="take these classes only: a shipped list (imagenet100, …) or a text file, one name a line"
     )
-    limit: PositiveInt | None = Field(None, description="use a balanced part of this many training images")
+    limit: PositiveInt | None = Field(None, description="use a balanced part of this many training samples")
     workers: Annotated[int, Field(ge=0)] = Field(
-        2, description="threads that decode videos, and images too large to hold in memory"
+        2, description="threads that load what is not in memory; processes for transforms without a generator"
     )
 
+    @abstractmethod
+    def open(self, split: str, views: Any, *, own_keys: int | None = None) -> Any:
+        """The labelled samples of a split, as a `rince.sources.Source`.
 
-class ViewSettings(Section):
-    """What a view draws."""
+        Args:
+            split: its name.
+            views: the recipe's section `views`.
+            own_keys: how many keys of its own a sample is trained with; None to judge, where every sample counts.
+        """
 
-    size: PositiveInt = 32
-    crop_scale: tuple[Fraction, Fraction] = (0.2, 1.0)
-    crop_ratio: tuple[PositiveFloat, PositiveFloat] = (3 / 4, 4 / 3)
-    flip: Fraction = 0.5
-    jitter: tuple[Fraction, Fraction, Fraction, Annotated[float, Field(ge=0, le=0.5)]] | None = Field(
-        (0.4, 0.4, 0.4, 0.1), description="brightness, contrast, saturation, hue; null for none"
-    )
-    jitter_probability: Fraction = 0.8
-    grayscale: Fraction = 0.2
-    mean: list[float] = Field([0.485, 0.456, 0.406])
-    std: list[PositiveFloat] = Field([0.229, 0.224, 0.225])
+    @abstractmethod
+    def find(self, place: str, views: Any) -> Any:
+        """All samples at a place a person names, whether they have labels or not, as a `rince.sources.Source`."""
 
+    def input_facts(self, views: Any) -> dict[str, Any]:  # noqa: ARG002 - of the interface
+        """What another program has to know to make what the encoder takes of a sample."""
+        return {}
 
-class Clips(Section):
-    """Clips of videos. A recipe with this section trains on videos, one without on images."""
+    def usual_shape(self, views: Any) -> tuple[int, ...]:
+        """Of a sample, for runs made before checkpoints noted it."""
+        raise ConfigError(f"the checkpoint of this run does not say what samples of data.kind={self.kind} look like")
 
-    layout: Literal["auto", "folders", "manifest", "kinetics400", "ucf101", "hmdb51", "kth"] = Field(
-        "auto", description="how files and splits are named; auto looks"
-    )
-    splits: str | None = Field(None, description="folder of the official split files of UCF101 or HMDB51, if elsewhere")
-    split_number: Literal[1, 2, 3] = Field(1, description="which of the official splits of UCF101 or HMDB51")
-    frames: Annotated[int, Field(ge=2)] = 16
-    stride: PositiveInt = Field(3, description="every so many frames one is taken")
-    gap: Annotated[int, Field(ge=0)] = Field(48, description="frames between the video positive and the others")
-    short: Literal["leave-out", "shrink-stride", "drop-rank"] = Field(
-        "leave-out", description="what becomes of a video too short for query, shot and video positive"
-    )
-    short_side: PositiveInt = Field(160, description="height or width, the smaller, that frames are decoded to")
-    test_clips: PositiveInt = Field(10, description="clips of a test video whose outputs are averaged")
+    def outliers(self, place: str, views: Any, *, classes: str | None = None) -> Any:
+        """Samples that only have to be of no known class; of all classes there, or of a list of them."""
+        if classes is not None:
+            raise ConfigError(f"outliers of data.kind={self.kind} cannot be chosen by class; leave out {classes!r}")
+        return self.find(place, views)
 
 
-class Model(Section):
-    """The encoder: a ResNet, 3D for clips, and a head of two layers."""
+class ModelSettings(Section):
+    """The encoder: a network of some kind, and a head of two layers."""
 
-    depth: Literal[10, 18, 34, 50] = 50
-    width: PositiveInt = 64
-    stem: Literal["small", "small-stride2", "imagenet"] = "small"
-    norm: Literal["batch", "group"] = "batch"
+    kind: str
     head_hidden: PositiveInt | None = Field(None, description="null: as wide as the features")
     dim: PositiveInt = 128
-    channels_last: bool = True
     compile: bool = Field(False, description="torch.compile the encoders; minutes of start for a faster run")
-    start_from: str | None = Field(None, description="folder of a run whose encoder, without its head, is the start")
+    start_from: str | None = Field(
+        None, description="a run, whose network without its head is the start; or a safetensors file of weights"
+    )
+
+    @abstractmethod
+    def build(self, shape: Sequence[int]) -> nn.Module:
+        """The network without its head, with fresh weights, for samples of this shape."""
 
 
-class Term(Section):
+class RankSettings(Section):
+    """Where ranks come from."""
+
+    kind: str
+
+    @property
+    def own_ranks(self) -> tuple[int, ...]:
+        """What each of a sample's own keys is to it: 1 for a second view; -1 for one that takes no part."""
+        return (1,)
+
+    @property
+    def about_own(self) -> str:
+        """What a sample's own keys are, for a person; empty for a second view of rank 1."""
+        return ""
+
+    def similarity(self, class_names: Sequence[str]) -> Tensor | None:  # noqa: ARG002 - of the interface
+        """`(classes, classes)`: what the ranks of classes were cut from; None if there is no such thing."""
+        return None
+
+    @abstractmethod
+    def build(self, given: Any) -> Any:
+        """The source of ranks, from a `rince.hierarchy.given.Ranked`: classes, paths, how many samples."""
+
+    def check(self, recipe: Recipe) -> None:
+        """Raises ValueError where the recipe does not fit."""
+
+
+class MethodSettings(Section):
+    """How samples become gradients. A method says what it has and wants; all else follows from that."""
+
+    uses: ClassVar[frozenset[str]] = frozenset()
+    """Which of the sections `loss`, `bank`, `twin` and `ranks` it has."""
+    splits_batches: ClassVar[bool] = True
+    """Whether a batch may be made in parts, or on several processes."""
+    validates: ClassVar[bool] = False
+    """Whether it has a loss of samples that are not trained on, which `schedule.kind=plateau` needs."""
+    keys: ClassVar[bool] = True
+    """Whether it compares a sample with other views of its own."""
+    classifies: ClassVar[bool] = False
+    """Whether its head is a classifier of the classes."""
+    own_head: ClassVar[bool] = True
+    """Whether the head that a user's encoder has will do."""
+
+    kind: str
+
+    @property
+    def needs_superclasses(self) -> bool:
+        """Whether it is about superclasses, whatever the ranks are."""
+        return False
+
+    @property
+    def rank_terms(self) -> tuple[str, int] | None:
+        """Key and number of the settings it has one of for every rank; None if the loss has them, or nobody."""
+        return None
+
+    def check(self, recipe: Recipe) -> None:
+        """Raises ValueError where the recipe does not fit."""
+
+    @abstractmethod
+    def head(self, inputs: int, model: ModelSettings, groups: Sequence[int]) -> nn.Module:
+        """What it trains on top of features of length `inputs`, of data with so many classes, superclasses, …"""
+
+    @abstractmethod
+    def order(self, recipe: Recipe, labels: Tensor, groups: Sequence[Tensor]) -> Any:
+        """Which samples make the batch of a step, as a `rince.sources.order.BatchOrder`."""
+
+    @abstractmethod
+    def build(self, recipe: Recipe, given: Any) -> Any:
+        """The method, from a `rince.methods.method.Given`."""
+
+
+class TermSettings(Section):
     """One rank of the loss."""
 
     temperature: PositiveFloat
@@ -92,16 +173,16 @@ class Term(Section):
     includes_closer: bool = False
 
 
-class Loss(Section):
+class LossSettings(Section):
     """Ranked InfoNCE."""
 
-    terms: Annotated[list[Term], Field(min_length=1)]
+    terms: Annotated[list[TermSettings], Field(min_length=1)]
     over_positives: Literal["mean", "sum", "pooled"] = "mean"
     over_ranks: Literal["sum", "mean"] = "sum"
     allow_any_order: bool = False
 
     @model_validator(mode="after")
-    def _temperatures_do_not_fall(self) -> Loss:
+    def _temperatures_do_not_fall(self) -> LossSettings:
         temperatures = [term.temperature for term in self.terms]
         if temperatures != sorted(temperatures) and not self.allow_any_order:
             raise ValueError(
@@ -110,79 +191,21 @@ class Loss(Section):
         return self
 
 
-class ContrastMethod(Section):
-    """Momentum contrast with the ranked loss: RINCE, SCL, InfoNCE."""
-
-    kind: Literal["contrast"] = "contrast"
-
-
-class TripletMethod(Section):
-    """Momentum contrast with a triplet loss whose margin depends on the rank."""
-
-    kind: Literal["triplet"]
-    margins: Annotated[list[PositiveFloat], Field(min_length=1)] = Field([0.5, 1.0])
-
-
-class CrossEntropyMethod(Section):
-    """Cross-entropy on the classes."""
-
-    kind: Literal["cross-entropy"]
-    smoothing: Fraction = Field(0.0, description="α: mass that the other classes of the superclass share")
-    superclass_weight: Fraction = Field(0.0, description="λ of a second head, for superclasses; 0 for one head")
-    dropout: Annotated[float, Field(ge=0, lt=1)] = Field(0.0, description="share of a feature that is hidden at a step")
-
-
-class ContrastTwoHeadsMethod(Section):
-    """Momentum contrast on classes with one head and on superclasses with another."""
-
-    kind: Literal["contrast-two-heads"]
-    superclass_weight: Fraction = Field(0.3, description="λ of the head for superclasses")
-
-
-class HierarchicalTripletMethod(Section):
-    """Triplets with margins by hierarchy, in batches where close classes meet."""
-
-    kind: Literal["hierarchical-triplet"]
-    anchors: PositiveInt = Field(30, description="l′: classes drawn per batch, one sample each")
-    near: PositiveInt = Field(10, description="c: samples from a class close to each of them")
-    random: Annotated[int, Field(ge=0)] = Field(182, description="t: samples from all")
-    slack: Annotated[float, Field(ge=0)] = Field(0.1, description="β, part of every margin")
-
-
-class FastAPMethod(Section):
-    """Average precision by soft histograms, in batches of few superclasses."""
-
-    kind: Literal["fast-ap"]
-    bins: PositiveInt = 5
-    categories: PositiveInt = Field(2, description="superclasses that make a batch")
-
-
-Method = Annotated[
-    ContrastMethod
-    | TripletMethod
-    | CrossEntropyMethod
-    | ContrastTwoHeadsMethod
-    | HierarchicalTripletMethod
-    | FastAPMethod,
-    Field(discriminator="kind"),
-]
-
-
-class Bank(Section):
+class BankSettings(Section):
     """The memory bank."""
 
     size: PositiveInt = 4096
     start: Literal["empty", "random"] = "empty"
 
 
-class Twin(Section):
+class TwinSettings(Section):
     """The momentum twin."""
 
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.99
     buffers: Literal["own", "copy"] = "own"
 
 
-class Optimizer(Section):
+class OptimizerSettings(Section):
     """How weights are updated."""
 
     kind: Literal["sgd", "adam"] = "sgd"
@@ -191,7 +214,7 @@ class Optimizer(Section):
     weight_decay: Annotated[float, Field(ge=0)] = 1e-4
 
 
-class Schedule(Section):
+class ScheduleSettings(Section):
     """The learning rate over time: linear warm-up by step, then cosine by epoch; or down when a loss stops falling."""
 
     kind: Literal["cosine", "constant", "plateau"] = "cosine"
@@ -205,7 +228,7 @@ class Schedule(Section):
     factor: Annotated[float, Field(gt=0, lt=1)] = Field(0.1, description="that a plateau multiplies the rate by")
 
 
-class Training(Section):
+class TrainSettings(Section):
     """How long, and in which portions."""
 
     epochs: PositiveInt = 1000
@@ -219,14 +242,14 @@ class Training(Section):
     )
 
 
-class Save(Section):
+class SaveSettings(Section):
     """When checkpoints are written, whichever comes first; one is always written at the end."""
 
     every_steps: PositiveInt = 1000
     every_minutes: PositiveFloat = 10
 
 
-class Log(Section):
+class LogSettings(Section):
     """What is written down."""
 
     every_steps: PositiveInt = 10
@@ -235,7 +258,7 @@ class Log(Section):
     )
 
 
-class Paper(Section):
+class PaperRow(Section):
     """Which row of which table of the paper this recipe stands for."""
 
     table: str
@@ -243,72 +266,66 @@ class Paper(Section):
 
 
 class Recipe(Section):
-    """Everything one training run depends on."""
+    """Everything one training run depends on. `rince.config.reading` makes the class that has the keys of its kinds."""
 
     name: str
     about: str = ""
     scale: Scale = "full"
-    paper: Paper | None = None
+    paper: PaperRow | None = None
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 123
-    data: Data
-    clips: Clips | None = Field(None, description="present: data.source holds videos")
-    views: ViewSettings = ViewSettings()
-    model: Model = Model()
-    ranks: Ranks = TreeRanks()
-    method: Method = ContrastMethod()
-    loss: Loss | None = Field(None, description="of the methods contrast and contrast-two-heads")
-    bank: Bank = Bank()
-    twin: Twin = Twin()
-    optimizer: Optimizer = Optimizer()
-    schedule: Schedule = Schedule()
-    train: Training = Training()
-    save: Save = Save()
-    log: Log = Log()
+    data: DataSettings
+    views: Any = None
+    model: ModelSettings
+    method: MethodSettings
+    ranks: RankSettings | None = None
+    loss: LossSettings | None = None
+    bank: BankSettings | None = None
+    twin: TwinSettings | None = None
+    optimizer: OptimizerSettings = OptimizerSettings()
+    schedule: ScheduleSettings = ScheduleSettings()
+    train: TrainSettings = TrainSettings()
+    save: SaveSettings = SaveSettings()
+    log: LogSettings = LogSettings()
 
     @property
-    def terms(self) -> tuple[Term, ...]:
+    def terms(self) -> tuple[TermSettings, ...]:
         """Of the ranked loss; none for methods that have another."""
         return tuple(self.loss.terms) if self.loss else ()
 
     @property
-    def has_bank(self) -> bool:
-        """Whether the method keeps past keys."""
-        return self.method.kind in ("contrast", "triplet", "contrast-two-heads")
+    def own_ranks(self) -> tuple[int, ...]:
+        """What each of a sample's own keys is to it; none for methods without keys."""
+        if not self.method.keys:
+            return ()
+        return self.ranks.own_ranks if self.ranks else (1,)
 
     @property
-    def in_batch(self) -> bool:
-        """Whether the method compares all samples of a batch, so that the batch cannot be split."""
-        return self.method.kind in ("hierarchical-triplet", "fast-ap")
-
-    @property
-    def needs_superclasses(self) -> bool:
-        """Whether the method is about superclasses, whatever the ranks are."""
-        if isinstance(self.method, CrossEntropyMethod):
-            return self.method.smoothing > 0 or self.method.superclass_weight > 0
-        return self.in_batch or self.method.kind == "contrast-two-heads"
+    def view_numbers(self) -> tuple[int, ...]:
+        """The views of a sample that are trained on: the query's, 0, and those of its keys that take part."""
+        return (0, *(view for view, rank in enumerate(self.own_ranks, start=1) if rank >= 0))
 
     @model_validator(mode="after")
-    def _loss_fits_the_method(self) -> Recipe:
-        wants = self.method.kind in ("contrast", "contrast-two-heads")
-        if wants and self.loss is None:
-            raise ValueError(f"method.kind={self.method.kind} needs loss.terms, one for every rank")
-        if not wants and self.loss is not None:
-            raise ValueError(f"method.kind={self.method.kind} has a loss of its own; leave out `loss`")
-        if self.method.kind == "contrast-two-heads" and len(self.terms) != 1:
-            raise ValueError(f"method.kind=contrast-two-heads has one term for both heads, got {len(self.terms)}")
-        if self.in_batch and self.train.accumulate > 1:
-            raise ValueError(f"method.kind={self.method.kind} compares all samples of a batch; use train.accumulate=1")
-        if self.method.kind == "hierarchical-triplet" and self.ranks.kind != "tree":
-            raise ValueError(f"method.kind=hierarchical-triplet needs ranks.kind=tree, got {self.ranks.kind}")
+    def _the_method_has_its_sections(self) -> Recipe:
+        kind = self.method.kind
+        if "loss" in self.method.uses and self.loss is None:
+            raise ValueError(f"method.kind={kind} needs loss.terms, one for every rank")
+        for name in OPTIONAL:
+            if name not in self.method.uses and getattr(self, name) is not None:
+                has = "has a loss of its own" if name == "loss" else f"has no {name}"
+                raise ValueError(f"method.kind={kind} {has}; leave out `{name}`")
         return self
 
     @model_validator(mode="after")
-    def _videos_fit(self) -> Recipe:
-        if (self.ranks.kind == "clips") != (self.clips is not None and self.method.kind == "contrast"):
-            raise ValueError("ranks.kind=clips, a section `clips` and method.kind=contrast go together")
-        if self.clips is not None and self.method.kind not in ("contrast", "cross-entropy"):
-            raise ValueError(f"videos are trained on by contrast or cross-entropy, got method.kind={self.method.kind}")
-        if self.schedule.kind == "plateau" and self.method.kind not in ("contrast", "cross-entropy"):
+    def _parts_fit(self) -> Recipe:
+        self.method.check(self)
+        if self.ranks is not None:
+            self.ranks.check(self)
+        if len(self.own_ranks) > self.data.own_keys:
+            raise ValueError(
+                f"ranks of {len(self.own_ranks)} keys of a sample's own need data that has them, such as "
+                f"data.kind=videos; data.kind={self.data.kind} has {self.data.own_keys}"
+            )
+        if self.schedule.kind == "plateau" and not self.method.validates:
             raise ValueError(
                 f"schedule.kind=plateau needs a validation loss, which method.kind={self.method.kind} does not have"
             )
@@ -316,15 +333,10 @@ class Recipe(Section):
 
     @model_validator(mode="after")
     def _batch_fits(self) -> Recipe:
-        method = self.method
-        if isinstance(method, HierarchicalTripletMethod):
-            wanted = method.anchors * (1 + method.near) + method.random
-            if self.train.batch != wanted:
-                raise ValueError(
-                    f"train.batch must be anchors · (1 + near) + random of the method, {wanted}; got {self.train.batch}"
-                )
-        if self.has_bank and self.train.batch > self.bank.size:
+        if self.bank is not None and self.train.batch > self.bank.size:
             raise ValueError(f"train.batch ({self.train.batch}) must not exceed bank.size ({self.bank.size})")
+        if self.train.accumulate > 1 and not self.method.splits_batches:
+            raise ValueError(f"method.kind={self.method.kind} compares all samples of a batch; use train.accumulate=1")
         if self.train.batch % self.train.accumulate:
             raise ValueError(f"train.accumulate ({self.train.accumulate}) must divide train.batch ({self.train.batch})")
         if self.schedule.kind == "cosine" and self.schedule.warmup_epochs >= self.train.epochs:
@@ -332,10 +344,13 @@ class Recipe(Section):
                 f"schedule.warmup_epochs ({self.schedule.warmup_epochs}) must be below train.epochs "
                 f"({self.train.epochs}); lower it, it may be 0"
             )
-        if self.train.accumulate > 1 and self.train.batch_norm == "shuffled":
-            raise ValueError("train.batch_norm=shuffled shuffles whole batches; use train.accumulate=1")
+        if self.train.batch_norm == "shuffled" and (self.train.accumulate > 1 or self.twin is None):
+            reason = "shuffles whole batches; use train.accumulate=1" if self.twin else "is for methods with a twin"
+            raise ValueError(f"train.batch_norm=shuffled {reason}")
         return self
 
     def to_yaml(self) -> str:
         """The recipe as a file that `load_recipe` reads back to an equal one."""
         return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, allow_unicode=True, width=100)
+
+

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt
 
 Fraction = Annotated[float, Field(ge=0, le=1)]
 
@@ -14,3 +15,21 @@ class Section(BaseModel):
 
     # Lax mode on purpose: PyYAML reads `1e-4` as text, and pydantic turns it into the number it is.
     model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
+
+
+def _falling(values: list[float]) -> list[float]:
+    if any(a <= b for a, b in itertools.pairwise(values)):
+        raise ValueError("must fall from rank to rank")
+    return values
+
+
+def _rising(values: list[float]) -> list[float]:
+    if any(a >= b for a, b in itertools.pairwise(values)):
+        raise ValueError("must grow from rank to rank")
+    return values
+
+
+Falling = Annotated[list[float], Field(min_length=1), AfterValidator(_falling)]
+Rising = Annotated[list[PositiveFloat], Field(min_length=1), AfterValidator(_rising)]
+RisingCounts = Annotated[list[PositiveInt], Field(min_length=1), AfterValidator(_rising)]
+FallingCounts = Annotated[list[PositiveInt], Field(min_length=1), AfterValidator(_falling)]

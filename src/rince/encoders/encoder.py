@@ -1,31 +1,33 @@
-"""The encoder: images or clips to features (before the head) and to embeddings of unit length (after it)."""
+"""The encoder: a batch of samples to features (before the head) and to embeddings of unit length (after it)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from rince.encoders.heads import SideBySide
 from rince.errors import ConfigError
-from rince.encoders.heads import SideBySide, mlp_head, side_by_side
-from rince.encoders.resnet import Dims, Norm, Stem, resnet
 
 
 class Encoder(nn.Module):
-    """A backbone and a head.
+    """A network and a head.
 
     Args:
-        backbone: images to features `(batch, feature_dim)`; it has the attribute `feature_dim`.
+        backbone: a batch to features `(batch, feature_dim)`.
         head: features to vectors `(batch, dim)`, such as `mlp_head(...)`; its last linear layer gives `dim`. A head
             without one, such as `nn.Identity()`, keeps `feature_dim`.
+        feature_dim: length of a feature; by default what the network has as its attribute `feature_dim`.
 
     Attributes:
         feature_dim: length of a feature.
         dim: length of an embedding.
 
     Example:
+        >>> from rince.encoders.heads import mlp_head
+        >>> from rince.encoders.resnet import resnet
         >>> encoder = Encoder(resnet(10, width=8), mlp_head(64, 64, 16))
         >>> encoder(torch.rand(2, 3, 32, 32)).shape
         torch.Size([2, 16])
@@ -33,13 +35,13 @@ class Encoder(nn.Module):
         torch.Size([2, 64])
     """
 
-    def __init__(self, backbone: nn.Module, head: nn.Module) -> None:
+    def __init__(self, backbone: nn.Module, head: nn.Module, *, feature_dim: int | None = None) -> None:
         super().__init__()
-        feature_dim = getattr(backbone, "feature_dim", None)
+        feature_dim = getattr(backbone, "feature_dim", None) if feature_dim is None else feature_dim
         if not isinstance(feature_dim, int):
             raise ConfigError(
                 f"the backbone {type(backbone).__name__} must have an integer attribute feature_dim, got "
-                f"{feature_dim!r}; set it to the length of its output"
+                f"{feature_dim!r}; set it to the length of its output, or give Encoder(…, feature_dim=…)"
             )
         linears = [module for module in head.modules() if isinstance(module, nn.Linear)]
         if linears and linears[0].in_features != feature_dim:
@@ -52,23 +54,23 @@ class Encoder(nn.Module):
         self.feature_dim = feature_dim
         self.dim = int(getattr(head, "dim", linears[-1].out_features if linears else feature_dim))
 
-    def features(self, images: Tensor) -> Tensor:
-        """Features `(batch, feature_dim)` of images, not normalised."""
-        features: Tensor = self.backbone(images)
+    def features(self, batch: Any) -> Tensor:
+        """Features `(batch, feature_dim)`, not normalised."""
+        features: Tensor = self.backbone(batch)
         return features
 
     def forward(
-        self, images: Tensor, *, with_features: bool = False, raw: bool = False
+        self, batch: Any, *, with_features: bool = False, raw: bool = False
     ) -> Tensor | tuple[Tensor, Tensor]:
         """Embeddings `(batch, dim)` of unit length, at least in float32; a head's output of zero stays zero.
 
         Args:
-            images: `(batch, channels, height, width)`.
+            batch: what the network takes: a tensor, or a dict of tensors, with a row for every sample.
             with_features: return `(embeddings, features)`, which also works through DDP and other wrappers that only
                 know `forward`.
             raw: return what the head gives, for a classifier.
         """
-        features = self.features(images)
+        features = self.features(batch)
         vectors: Tensor = self.head(features)
         if raw:
             return vectors
@@ -82,42 +84,27 @@ class Encoder(nn.Module):
         return (embeddings, features) if with_features else embeddings
 
 
-def build_encoder(
-    *,
-    depth: int,
-    width: int,
-    stem: Stem,
-    channels: int,
-    norm: Norm,
-    head_hidden: int | None,
-    dim: int,
-    heads: int = 1,
-    classes: Sequence[int] = (),
-    blocks: Sequence[int] | None = None,
-    dims: Dims = 2,
-    dropout: float = 0.0,
-) -> Encoder:
-    """A residual network with an MLP head; `resnet` explains the first arguments and `blocks`.
+def feature_width(backbone: nn.Module, batch: Any) -> int:
+    """Length of the features a network gives: what it says itself, or what a dry forward shows.
 
     Args:
-        depth: 10, 18, 34 or 50.
-        width: channels of the first stage.
-        stem: how the image enters.
-        channels: channels of an image.
-        norm: `"batch"` or `"group"`.
-        head_hidden: hidden units of the head; None is as many as the feature has (the paper on CIFAR-100).
-        dim: length of an embedding; 128 in the paper.
-        heads: how many MLP heads stand side by side.
-        classes: linear classifiers with so many outputs each, in place of MLP heads.
-        blocks: blocks per stage, in place of those that `depth` stands for.
-        dims: 2 for images, 3 for clips.
-        dropout: share of a feature that a classifier does not see in a step of training.
+        backbone: any module.
+        batch: a batch as it will get them, on its device.
     """
-    backbone = resnet(depth, width=width, channels=channels, stem=stem, blocks=blocks, norm=norm, dims=dims)
-    inputs = backbone.feature_dim
-    if classes:
-        linears: list[nn.Module] = [nn.Linear(inputs, outputs) for outputs in classes]
-        classifiers = [nn.Sequential(nn.Dropout(dropout), linear) for linear in linears] if dropout else linears
-        return Encoder(backbone, side_by_side(classifiers))
-    hidden = inputs if head_hidden is None else head_hidden
-    return Encoder(backbone, side_by_side([mlp_head(inputs, hidden, dim) for _ in range(heads)]))
+    said = getattr(backbone, "feature_dim", None)
+    if isinstance(said, int):
+        return said
+    training = backbone.training
+    backbone.eval()  # a dry run must leave no trace in running statistics
+    try:
+        with torch.no_grad():
+            found = backbone(batch)
+    finally:
+        backbone.train(training)
+    if not isinstance(found, Tensor) or found.ndim != 2 or not found.is_floating_point():
+        what = f"a tensor of shape {tuple(found.shape)}" if isinstance(found, Tensor) else f"a {type(found).__name__}"
+        raise ConfigError(
+            f"the network {type(backbone).__name__} must give a matrix (batch, features), and gives {what}; wrap it in a "
+            "module that pools or takes out the features"
+        )
+    return found.shape[1]

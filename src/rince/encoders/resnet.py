@@ -10,10 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
+import torch
 import torch.nn.functional as F
+from pydantic import PositiveInt
 from torch import Tensor, nn
 
 from rince.checks import check_choice
+from rince.config import ModelSettings
 from rince.errors import ConfigError, ShapeError
 
 Stem = Literal["small", "small-stride2", "imagenet"]
@@ -21,6 +24,32 @@ Norm = Literal["batch", "group"]
 Dims = Literal[2, 3]
 Conv = nn.Conv2d | nn.Conv3d
 NARROW = 16  # channels below which torch 2.13 crashes (oneDNN 3.12): see `_Block`
+
+
+class ResNetModel(ModelSettings):
+    """`model.kind=resnet`: 3D for clips."""
+
+    kind: Literal["resnet"] = "resnet"
+    depth: Literal[10, 18, 34, 50] = 50
+    width: PositiveInt = 64
+    stem: Stem = "small"
+    norm: Norm = "batch"
+    channels_last: bool = True
+
+    def build(self, shape: Sequence[int]) -> ResNet:
+        """For images or clips of this shape."""
+        if len(shape) not in (3, 4):
+            raise ConfigError(
+                f"model.kind=resnet takes images or clips, and a sample here has the shape {tuple(shape)}; use "
+                "model.kind=adapter for vectors"
+            )
+        dims: Dims = 2 if len(shape) == 3 else 3
+        network = resnet(
+            self.depth, width=self.width, channels=shape[0], stem=self.stem, norm=self.norm, dims=dims
+        )
+        if self.channels_last:
+            network.to(memory_format=torch.channels_last if dims == 2 else torch.channels_last_3d)  # type: ignore[call-overload]
+        return network
 
 
 def _norm(norm: Norm, channels: int, dims: Dims) -> nn.Module:

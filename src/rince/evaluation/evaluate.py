@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,63 +11,76 @@ import torch
 from torch import Tensor
 
 import rince
-from rince.hierarchy.class_lists import outlier_name, split_source
-from rince.hierarchy.levels import class_levels, group_numbers
-from rince.sources.image_files import LargeImages
-from rince.sources.images import ImageSet, load_images, load_outliers
-from rince.sources.order import OneByOne
-from rince.views.pixels import Views
+from rince.config import DataSettings
 from rince.errors import ConfigError, DataError
-from rince.evaluation.trained import BATCH, TrainedRun, embed_once, open_trained, with_channels
+from rince.evaluation.finetune import finetuned
 from rince.evaluation.judge import Tell, Verdict, by_name, judge, nobody
 from rince.evaluation.probe import Protocol
 from rince.evaluation.samples import Samples, read_samples
-from rince.evaluation.videos import judge_videos
+from rince.evaluation.trained import TrainedRun, classify, embed_once, open_trained
+from rince.files import write_whole
+from rince.hierarchy.class_lists import outlier_name, split_source
+from rince.hierarchy.levels import OWN, class_levels, class_paths, group_numbers, levels_fingerprint
 from rince.sources.feed import Feed
-from rince.train.record import write_whole
+from rince.sources.order import OneByOne
+from rince.sources.source import Source
+from rince.sources.splits import other_set, set_name
+from rince.train.setup import NOTHING, Brought, build_ranks
 
 RESULTS, FIGURES = "results.json", "figures.json"
+SHOWN = 5  # notes of a source that are told
+Say = Callable[[str], None]
 
 
 def evaluate(
     folder: Path,
     *,
-    outliers: list[str] | None = None,
+    outliers: Sequence[str] = (),
     probe: Protocol = "fast",
     unfinished: bool = False,
     split: str | None = None,
-    on: list[str] | None = None,
+    on: Sequence[str] = (),
     finetune: bool = False,
+    brought: Brought = NOTHING,
+    accelerator: str = "auto",
     tell: Tell = nobody,
-    say: Callable[[str], None] = nobody,
+    say: Say = nobody,
 ) -> Verdict:
     """Judges a run and writes what it finds into its folder.
 
     Args:
         folder: of the run.
-        outliers: data sources whose test images are of no class of the run; `SOURCE:LIST` for some of its classes.
+        outliers: data sources whose test samples are of no class of the run; `SOURCE:LIST` for some of its classes.
         probe: which protocol.
         unfinished: also take a run that has not come to its end.
         split: to test on, in place of the recipe's test split.
-        on: of a run on videos, the sets of videos to judge it on; its own by default.
-        finetune: of a run on videos, also train a classifier from its network.
+        on: data to judge it on; its own by default. Names of metrics on other data end in ` on NAME`.
+        finetune: also train a classifier from the run's network, in a run folder of its own below it.
+        brought: what the run was given as objects.
+        accelerator: where to do it.
         tell: is told how far it is.
         say: is told what a person should know.
     """
-    run = open_trained(folder)
+    run = open_trained(folder, brought, accelerator=accelerator)
     if run.step < run.steps and not unfinished:
         raise DataError(
             f"{folder} stopped at step {run.step} of {run.steps}; finish it with `rince train --resume {folder}`, or "
             "judge it as it is with --unfinished"
         )
-    if run.recipe.clips is None and (on or finetune):
-        raise ConfigError(f"{folder} was trained on images; --on and --finetune are for runs on videos")
-    if run.recipe.clips is not None and (outliers or probe == "paper"):
-        raise ConfigError(f"{folder} was trained on videos; --outliers and --probe paper are for runs on images")
-    if run.recipe.clips is None:
-        verdict, more = _judge_images(run, outliers or [], probe, split, tell, say)
-    else:
-        verdict, more = judge_videos(run, on or [], finetune=finetune, split=split, tell=tell, say=say), {}
+    if on and outliers:
+        raise ConfigError("--outliers are judged against the run's own data; leave out --on, or --outliers")
+    metrics: dict[str, float] = {}
+    protocol: dict[str, str] = {}
+    figures: dict[str, Any] = {"curves": {}, "outliers": {}, "class_similarity": {}, "sets": {}}
+    for name, source in by_name(list(on) or [run.recipe.data.source], set_name, "sets of data").items():
+        judged = JudgedSet(run, source, name, split)
+        verdict = judged.judge(outliers, probe, finetune=finetune, tell=tell, say=say)
+        metrics |= verdict.metrics
+        protocol |= verdict.protocol
+        for kind in ("curves", "outliers"):
+            figures[kind] |= verdict.figures[kind]
+        figures["class_similarity"] = figures["class_similarity"] or verdict.figures["class_similarity"]
+        figures["sets"][name] = judged.noted()
     facts = {
         "recipe": run.recipe.name,
         "scale": run.recipe.scale,
@@ -78,41 +90,149 @@ def evaluate(
         "of_steps": run.steps,
         "checkpoint": run.checkpoint,
         "split": split or run.recipe.data.test_split,
-        **more,
         "rince": rince.__version__,
     }
-    results = facts | {"metrics": verdict.metrics, "protocol": verdict.protocol}
-    write_whole(folder / FIGURES, json.dumps({"checkpoint": run.checkpoint} | verdict.figures) + "\n")
+    results = facts | {"metrics": metrics, "protocol": protocol}
+    write_whole(folder / FIGURES, json.dumps({"checkpoint": run.checkpoint} | figures) + "\n")
     write_whole(folder / RESULTS, json.dumps(results, indent=2, ensure_ascii=False) + "\n")
-    return verdict
+    return Verdict(metrics, protocol, figures)
 
 
-def _judge_images(
-    run: TrainedRun, outliers: list[str], probe: Protocol, split: str | None, tell: Tell, say: Callable[[str], None]
-) -> tuple[Verdict, dict[str, Any]]:
-    """The verdict, and what results say of the images it is of."""
-    train_images = load_split(run, run.recipe.data.train_split)
-    test_images = load_split(run, split or run.recipe.data.test_split)
-    if train_images.class_names != test_images.class_names:
-        raise DataError(f"the splits of {run.recipe.data.source!r} do not have the same classes; name them alike")
-    levels = class_levels(train_images, run.recipe.data.taxonomy)
-    train, test = (
-        load_samples(run, images, levels, name, tell)
-        for name, images in (("train", train_images), ("test", test_images))
-    )
-    verdict = judge(
-        train,
-        test,
-        outliers={
-            name: _outliers(run, name, source, tell, say)
-            for name, source in by_name(outliers, outlier_name, "outlier sets").items()
-        },
-        probe=probe,
-        epoch_features=_epoch_features(run, train_images) if probe == "paper" else None,
-        tell=tell,
-    )
-    images = {"train": len(train_images), "test": len(test_images)}
-    return verdict, {"levels": levels_fingerprint(levels), "images": images}
+class JudgedSet:
+    """A training and a test set that a run is judged on.
+
+    Args:
+        run: to judge.
+        source: its own data, or other data of the same kind.
+        name: of the set.
+        split: to test on; by default the recipe's, or that of other data called test.
+    """
+
+    def __init__(self, run: TrainedRun, source: str, name: str, split: str | None = None) -> None:
+        self.run, self.name = run, name
+        self.on = other_set(source, run.recipe.data.source)
+        self.data = _data_of(run, source) if self.on else run.recipe.data
+        self.test_split = split or self.data.test_split
+        self.train, self.test = (
+            run.open(which, self.data if self.on else None) for which in (self.data.train_split, self.test_split)
+        )
+        if self.train.class_names != self.test.class_names:
+            raise DataError(f"the splits of {source!r} do not have the same classes; name them alike")
+        self.levels = class_levels(self.train, self.data.taxonomy)
+
+    def judge(
+        self, outliers: Sequence[str], probe: Protocol, *, finetune: bool = False, tell: Tell = nobody, say: Say = nobody
+    ) -> Verdict:
+        """All numbers of the set."""
+        run = self.run
+        for source in (self.train, self.test):
+            for note in source.notes()[:SHOWN]:
+                say(f"{source.source}: {note}")
+        samples = [load_samples(run, s, self.levels, f"{self._prefix}{side}", tell) for side, s in self._sides()]
+        classified, how = self._classified(finetune=finetune, tell=tell, say=say)
+        ranks = None
+        if run.recipe.ranks is not None and not self.on:
+            ranks = build_ranks(run.recipe, self.train, class_paths(self.train, self.data.taxonomy), run.brought)
+        verdict = judge(
+            *samples,
+            outliers={
+                name: _outliers(run, name, source, tell, say)
+                for name, source in by_name(list(outliers), outlier_name, "outlier sets").items()
+            },
+            probe=probe,
+            epoch_features=_epoch_features(run, self.train.for_probe()) if probe == "paper" else None,
+            rank_source=ranks if ranks is not None and ranks.by == "class" else None,
+            rank_name=f"ranks.kind={run.recipe.ranks.kind}" if run.recipe.ranks else "",
+            classified=classified,
+            classifier=how,
+            on=self.on,
+            tell=tell,
+        )
+        if self.test.copies > 1:
+            how_many = f"mean over {self.test.copies} views of a {self.test.thing}, spread evenly over it"
+            verdict.protocol["features"] = how_many
+        return verdict
+
+    @property
+    def _prefix(self) -> str:
+        return f"{self.name}-" if self.on else ""
+
+    def _sides(self) -> tuple[tuple[str, Source], tuple[str, Source]]:
+        return ("train", self.train), ("test", self.test)
+
+    def _classified(self, *, finetune: bool, tell: Tell, say: Say) -> tuple[Tensor | None, str]:
+        """What a classifier finds the test samples to be, and how it was made."""
+        run = self.run
+        if finetune:
+            run = finetuned(self.run, self.name, self.data, say=say)
+        elif not run.recipe.method.classifies or (run.recipe.model.start_from is None and self.test.copies == 1):
+            return None, ""
+        how = f"cross-entropy from the run's network; {run.recipe.train.epochs} epochs"
+        how += f"; class probabilities of a test {self.test.thing}: mean over its views" if self.test.copies > 1 else ""
+        return classify(run, self.test, tell=lambda done, of: tell("classes, test", done, of)), how
+
+    def noted(self) -> dict[str, Any]:
+        """What a report has to know of the set, so that it can be made without it."""
+        sides = {
+            side: {
+                "fingerprint": source.fingerprint,
+                "labels": source.labels.tolist(),
+                "names": None if source.in_memory else [source.name(row) for row in range(len(source))],
+            }
+            for side, source in self._sides()
+        }
+        return {
+            "source": self.data.source,
+            "thing": self.test.thing,
+            "splits": {"train": self.data.train_split, "test": self.test_split},
+            "classes": list(map(str, self.test.class_names)),
+            "paths": class_paths(self.test, self.data.taxonomy),
+            "levels": self.levels,
+            "grouping": levels_fingerprint(self.levels),
+            **sides,
+        }
+
+
+def _data_of(run: TrainedRun, source: str) -> DataSettings:
+    """The settings of a run's data with another source, all of whose classes and samples count."""
+    own = run.recipe.data
+    taxonomy = own.taxonomy if own.taxonomy in OWN else "none"
+    changes = {"train_split": "train", "test_split": "test", "limit": None, "classes": None, "taxonomy": taxonomy}
+    return own.model_copy(update={"source": source, **changes})
+
+
+def reopened(run: TrainedRun, source: str, split: str) -> Callable[[], Source]:
+    """One side of a set that was judged, to be opened again."""
+    on = other_set(source, run.recipe.data.source)
+    return lambda: run.open(split, _data_of(run, source) if on else None)
+
+
+def load_samples(run: TrainedRun, source: Source, levels: dict[str, list[str]], name: str, tell: Tell) -> Samples:
+    """Features, embeddings and the labels of every level; `levels` is what `class_levels` gives."""
+    made = embed_once(run, source, name, tell=lambda done, of: tell(f"features, {name}", done, of))
+    labels = {level: group_numbers(groups)[source.labels].to(run.device) for level, groups in levels.items()}
+    return Samples(made.features, labels, made.embeddings)
+
+
+def _outliers(run: TrainedRun, name: str, place: str, tell: Tell, say: Say) -> Tensor:
+    where, classes = split_source(place)
+    source: Source = run.recipe.data.outliers(where, run.recipe.views, classes=classes)
+    for note in source.notes()[:SHOWN]:
+        say(f"outliers {name}: {note}")
+    made = embed_once(run, source, f"outliers-{name}", tell=lambda done, of: tell(f"features, {name}", done, of))
+    return made.features
+
+
+def _epoch_features(run: TrainedRun, source: Source) -> Callable[[int], Tensor]:
+    """Training features of an epoch of the paper's probe: crop and flip, drawn anew every epoch."""
+    recipe, order = run.recipe, OneByOne(len(source), source.at_once)
+    feed = Feed(source, order, seed=recipe.seed, device=run.device, workers=recipe.data.workers, numbers=(0,))
+
+    def features(epoch: int) -> Tensor:
+        with torch.no_grad():
+            return torch.cat([run.encoder.features(step.views[0]).float() for step in feed.epoch(epoch)])
+
+    return features
 
 
 def evaluate_files(train: Path, test: Path, *, out: Path | None = None, tell: Tell = nobody) -> Verdict:
@@ -127,76 +247,15 @@ def evaluate_files(train: Path, test: Path, *, out: Path | None = None, tell: Te
     return verdict
 
 
-def load_split(run: TrainedRun, split: str) -> ImageSet | LargeImages:
-    """The images of a split of a run's data; of the training split, those it was trained on."""
-    data = run.recipe.data
-    return load_images(
-        data.source,
-        split,
-        image_column=data.image_column,
-        label_column=data.label_column,
-        superclass_column=data.superclass_column,
-        classes=data.classes,
-        limit=data.limit if split == data.train_split else None,
-    )
-
-
-def levels_fingerprint(levels: dict[str, list[str]]) -> str:
-    """sha256 of what `class_levels` gives: results are of this grouping of the classes."""
-    return hashlib.sha256(json.dumps(levels).encode()).hexdigest()
-
-
-def load_samples(
-    run: TrainedRun, images: ImageSet | LargeImages, levels: dict[str, list[str]], name: str, tell: Tell
-) -> Samples:
-    """Features, embeddings and the labels of every level; `levels` is what `class_levels` gives."""
-    made = embed_once(run, images, name, tell=lambda done, of: tell(f"features, {name}", done, of))
-    labels = {level: group_numbers(groups)[images.labels] for level, groups in levels.items()}
-    return Samples(made.features, labels, made.embeddings)
-
-
-def _outliers(run: TrainedRun, name: str, source: str, tell: Tell, say: Callable[[str], None]) -> Tensor:
-    place, classes = split_source(source)
-    images = load_outliers(place, run.recipe.data.test_split, classes)
-    if isinstance(images, ImageSet) and images.images.shape[-1] != run.recipe.views.size:
-        height, width = images.images.shape[-2:]
-        say(f"outliers {name}: {len(images):,} images of {height} × {width}, resized to {run.recipe.views.size}")
-    elif isinstance(images, LargeImages):
-        say(f"outliers {name}: {len(images):,} images of several sizes, resized to {run.recipe.views.size}")
-    return embed_once(
-        run, images, f"outliers-{name}", tell=lambda done, of: tell(f"features, {name}", done, of)
-    ).features
-
-
-def _epoch_features(run: TrainedRun, images: ImageSet | LargeImages) -> Callable[[int], Tensor]:
-    """Training features of an epoch of the paper's probe: crop and flip, drawn anew every epoch."""
-    settings, seed = run.recipe.views, run.recipe.seed
-    views = Views(size=settings.size, jitter=None, grayscale=0.0, mean=settings.mean, std=settings.std)
-    if isinstance(images, LargeImages):
-        order, workers = OneByOne(len(images), BATCH), run.recipe.data.workers
-        cpu = torch.device("cpu")
-        feed = Feed(images, images.labels, views, order, seed=seed, device=cpu, workers=workers, numbers=(0,))
-        return lambda epoch: _features_of(run, (step.views[0] for step in feed.epoch(epoch)))
-    pixels = with_channels(images.images, run.channels)
-
-    def batches(epoch: int) -> Iterator[Tensor]:
-        for ids in torch.arange(len(pixels)).split(BATCH):
-            yield views(pixels[ids], seed=seed, epoch=epoch, view=0, sample_ids=ids)
-
-    return lambda epoch: _features_of(run, batches(epoch))
-
-
-def _features_of(run: TrainedRun, batches: Iterable[Tensor]) -> Tensor:
-    with torch.inference_mode():
-        return torch.cat([run.encoder.features(batch) for batch in batches]).float().clone()
-
-
 def read_results(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """Results and figures of a run that was evaluated, or a clear error."""
     for name in (RESULTS, FIGURES):
         if not (folder / name).is_file():
             raise DataError(f"{folder} was not evaluated: it has no {name}; run `rince evaluate {folder}` first")
     try:
-        return json.loads((folder / RESULTS).read_text()), json.loads((folder / FIGURES).read_text())
+        results, figures = (json.loads((folder / name).read_text()) for name in (RESULTS, FIGURES))
     except json.JSONDecodeError as error:
         raise DataError(f"the results in {folder} are damaged ({error}); run `rince evaluate {folder}` again") from None
+    if not figures.get("sets") or any("grouping" not in each for each in figures["sets"].values()):
+        raise DataError(f"{folder} was judged by an older rince; run `rince evaluate {folder}` again")
+    return results, figures

@@ -6,7 +6,6 @@ import contextlib
 import io
 import json
 import logging
-import os
 import warnings
 from pathlib import Path
 
@@ -16,8 +15,9 @@ from torch import Tensor, nn
 
 from rince.errors import ConfigError
 from rince.evaluation.trained import TrainedRun
-from rince.train.record import write_whole
+from rince.files import write_whole
 
+INPUT = "images"  # of the graph, whatever the samples are
 WEIGHTS, ONNX, ABOUT = "encoder.safetensors", "encoder.onnx", "encoder.json"
 
 
@@ -37,8 +37,7 @@ class _Both(nn.Module):
 def export(run: TrainedRun, folder: Path) -> list[Path]:
     """Writes the encoder's weights, an ONNX graph of it, and what its input has to look like; returns the files.
 
-    The graph takes `images` `(batch, channels, [frames,] size, size)` float32, normalised as `encoder.json` says, and
-    gives `features` `(batch, feature_dim)` before the head and `embeddings` `(batch, dim)` of unit length.
+    The graph takes `images` `(batch, *shape of a sample)` float32, made as `encoder.json` says, and gives `features` `(batch, feature_dim)` before the head and `embeddings` `(batch, dim)` of unit length.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -46,27 +45,16 @@ def export(run: TrainedRun, folder: Path) -> list[Path]:
             raise ConfigError(f"{folder} is not empty, and nothing in it will be overwritten; choose another --out")
     except OSError as error:
         raise ConfigError(f"cannot write {folder}: {error.strerror}; choose another --out") from None
-    settings = run.recipe.views
     weights, graph, about = folder / WEIGHTS, folder / ONNX, folder / ABOUT
     state = {name: tensor.contiguous() for name, tensor in run.encoder.state_dict().items()}
-    weights.with_suffix(".writing").write_bytes(
-        save(state, metadata={"recipe": run.recipe.name, "checkpoint": run.checkpoint})
-    )
-    os.replace(weights.with_suffix(".writing"), weights)
-    frames = [] if run.recipe.clips is None else [run.recipe.clips.frames]
-    shape = [run.channels, *frames, settings.size, settings.size]
-    example = torch.zeros(2, *shape)
+    write_whole(weights, save(state, metadata={"recipe": run.recipe.name, "checkpoint": run.checkpoint}))
+    shape = list(run.shape)
+    example = torch.zeros(2, *shape, device=run.device)
     _write_onnx(_Both(run.encoder), example, graph)
     facts = {
         "recipe": run.recipe.name,
         "checkpoint": run.checkpoint,
-        "input": {
-            "name": "images",
-            "shape": ["batch", *shape],
-            "pixels": "from 0 to 1, shorter side resized (bilinear, antialiased), centre cut out, (pixel - mean) / std",
-            "mean": list(settings.mean),
-            "std": list(settings.std),
-        },
+        "input": {"name": INPUT, "shape": ["batch", *shape], **run.recipe.data.input_facts(run.recipe.views)},
         "outputs": {"features": run.encoder.feature_dim, "embeddings": run.encoder.dim},
         "model": run.recipe.model.model_dump(mode="json"),
     }
@@ -75,7 +63,6 @@ def export(run: TrainedRun, folder: Path) -> list[Path]:
 
 
 def _write_onnx(model: nn.Module, example: Tensor, path: Path) -> None:
-    temporary = path.with_suffix(".writing")
     quiet = logging.getLogger("torch.onnx")
     level = quiet.level
     quiet.setLevel(logging.ERROR)
@@ -86,14 +73,13 @@ def _write_onnx(model: nn.Module, example: Tensor, path: Path) -> None:
             program = torch.onnx.export(
                 model.eval(),
                 (example,),
-                input_names=["images"],
+                input_names=[INPUT],
                 output_names=["features", "embeddings"],
-                dynamic_shapes={"images": {0: torch.export.Dim("batch")}},
+                dynamic_shapes={INPUT: {0: torch.export.Dim("batch")}},
                 dynamo=True,
                 verbose=False,
             )
         assert program is not None
-        program.save(temporary, external_data=False)
+        write_whole(path, program.model_proto.SerializeToString())
     finally:
         quiet.setLevel(level)
-    os.replace(temporary, path)

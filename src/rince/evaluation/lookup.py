@@ -1,114 +1,120 @@
-"""`rince embed` and `rince neighbours`: what a run makes of new images, or of new videos."""
+"""`rince embed` and `rince neighbours`: what a run makes of new samples."""
 
 from __future__ import annotations
 
-import os
+import io
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+import torch
 from PIL import Image, ImageOps
 from torch import Tensor
 
-from rince.sources.clips import read_strip
-from rince.sources.image_files import find_images
-from rince.sources.video_layouts import is_video
-from rince.sources.videos import find_videos
 from rince.errors import ConfigError
-from rince.evaluation.trained import Tell, TrainedRun, embed
-from rince.evaluation.judge import nobody
 from rince.evaluation.retrieval import nearest
+from rince.evaluation.trained import TellDone, TrainedRun, embed
 from rince.evaluation.vectors import unit_vectors
-from rince.evaluation.videos import embed_videos
+from rince.files import write_whole
+from rince.sources.source import Source
 
 Which = Literal["features", "embeddings"]
 THUMB, MARGIN = 96, 4
 
 
 class Neighbour(NamedTuple):
-    """An image of the gallery, as near to a query as `cosine` says."""
+    """A sample of the gallery, as near to a query as `cosine` says."""
 
-    path: Path
+    place: str
+    """Where a person finds it: its file, if it has one."""
     cosine: float
+    row: int
+    """In the gallery."""
 
 
-def write_embeddings(run: TrainedRun, source: str, out: Path, *, which: Which, tell: Tell | None = None) -> int:
-    """Writes a parquet file with a row (path, vector) for every image; returns how many."""
+class Found(NamedTuple):
+    """A query and its neighbours, the nearest first."""
+
+    place: str
+    row: int
+    near: list[Neighbour]
+
+
+def vectors_of(run: TrainedRun, source: Source, which: Which, tell: TellDone | None = None) -> Tensor:
+    """`(samples, dim)`: features or embeddings of samples."""
+    found: Tensor = getattr(embed(run, source, tell=tell), which)
+    return found
+
+
+def write_embeddings(run: TrainedRun, source: Source, out: Path, *, which: Which, tell: TellDone | None = None) -> int:
+    """Writes a parquet file with a row (path, vector) for every sample; returns how many."""
     import pyarrow as pa  # type: ignore[import-untyped]  # noqa: PLC0415 - only here
     import pyarrow.parquet as pq  # type: ignore[import-untyped]  # noqa: PLC0415
 
     if out.suffix != ".parquet":
         raise ConfigError(f"embeddings are written as parquet: let --out end in .parquet, got {out}")
-    paths, vectors = _embedded(run, source, which, tell)
+    vectors = vectors_of(run, source, which, tell).cpu()
     flat = pa.array(vectors.flatten().numpy())
-    table = pa.table(
-        {
-            "path": [str(path) for path in paths],
-            "vector": pa.FixedSizeListArray.from_arrays(flat, vectors.shape[1]),
-        }
-    )
-    temporary = out.with_name(out.name + ".writing")
-    try:
-        pq.write_table(table, temporary)
-        os.replace(temporary, out)
-    except OSError as error:
-        raise ConfigError(f"cannot write {out}: {error.strerror or error}") from None
-    return len(paths)
+    places = [source.place(row) for row in range(len(source))]
+    table = pa.table({"path": places, "vector": pa.FixedSizeListArray.from_arrays(flat, vectors.shape[1])})
+    written = io.BytesIO()
+    pq.write_table(table, written)
+    _write(out, written.getvalue())
+    return len(places)
 
 
 def find_neighbours(
-    run: TrainedRun, query: str, gallery: str, *, k: int, which: Which, tell: Tell | None = None
-) -> dict[Path, list[Neighbour]]:
-    """For every query image the k nearest images of the gallery by cosine, nearest first; never the query itself."""
+    run: TrainedRun, queries: Source, gallery: Source, *, k: int, which: Which, tell: TellDone | None = None
+) -> list[Found]:
+    """For every query the k nearest samples of the gallery by cosine, nearest first; never the query itself."""
     if k < 1:
         raise ConfigError(f"k must be at least 1, got {k}")
-    queries, query_vectors = _embedded(run, query, which, tell)
-    items, gallery_vectors = _embedded(run, gallery, which, tell)
-    query_vectors, gallery_vectors = unit_vectors(query_vectors, which), unit_vectors(gallery_vectors, which)
-    found: dict[Path, list[Neighbour]] = {}
+    asking, asked = (unit_vectors(vectors_of(run, each, which, tell), which) for each in (queries, gallery))
+    found = []
     # One more than asked for: a query that lies in the gallery too finds itself, and is left out.
-    near = nearest(query_vectors, gallery_vectors, min(k + 1, len(items)))
-    for path, vector, row in zip(queries, query_vectors, near, strict=True):
-        others = [Neighbour(items[i], float(vector @ gallery_vectors[i])) for i in row.tolist()]
-        found[path] = [other for other in others if not _same_file(other.path, path)][:k]
+    near = nearest(asking, asked, min(k + 1, len(gallery)))
+    cosines = (asking[:, None] * asked[near]).sum(dim=2).tolist()
+    for row, (items, values) in enumerate(zip(near.tolist(), cosines, strict=True)):
+        own = queries.place(row)
+        others = [Neighbour(gallery.place(i), value, i) for i, value in zip(items, values, strict=True)]
+        found.append(Found(own, row, [other for other in others if not _same_file(other.place, own)][:k]))
     return found
 
 
-def draw_neighbours(found: dict[Path, list[Neighbour]], out: Path) -> None:
+def draw_neighbours(found: list[Found], queries: Source, gallery: Source, out: Path) -> None:
     """A picture with a row for every query: the query, and its neighbours from near to far."""
-    rows = [[query, *(neighbour.path for neighbour in near)] for query, near in found.items()]
+    rows = [
+        [queries.preview(each.row).picture, *(gallery.preview(near.row).picture for near in each.near)]
+        for each in found
+    ]
+    if all(picture is None for row in rows for picture in row):
+        raise ConfigError(f"there is nothing to see of a {queries.thing}; leave out --picture")
     wide = max(map(len, rows)) * (THUMB + MARGIN) + 3 * MARGIN
     sheet = Image.new("RGB", (wide, len(rows) * (THUMB + MARGIN) + MARGIN), "white")
     for y, row in enumerate(rows):
-        for x, path in enumerate(row):
-            thumb = ImageOps.contain(_picture(path), (THUMB, THUMB))
+        for x, picture in enumerate(row):
             apart = 2 * MARGIN if x else 0  # the query stands a little apart
-            sheet.paste(thumb, (MARGIN + x * (THUMB + MARGIN) + apart, MARGIN + y * (THUMB + MARGIN)))
-    temporary = out.with_name(out.name + ".writing")
+            place = MARGIN + x * (THUMB + MARGIN) + apart, MARGIN + y * (THUMB + MARGIN)
+            sheet.paste(ImageOps.contain(as_image(picture), (THUMB, THUMB)), place)
+    written = io.BytesIO()
+    sheet.save(written, format="PNG")
+    _write(out, written.getvalue())
+
+
+def as_image(picture: Tensor | None) -> Image.Image:
+    """`(1 or 3, height, width)` uint8 as an RGB image; gray where there is none."""
+    if picture is None:
+        return Image.new("RGB", (THUMB, THUMB), "#808080")
+    pixels = picture.to("cpu", torch.uint8).permute(1, 2, 0).contiguous().numpy()
+    return Image.fromarray(pixels.squeeze(2) if pixels.shape[2] == 1 else pixels).convert("RGB")
+
+
+def _write(path: Path, content: bytes) -> None:
     try:
-        sheet.save(temporary, format="PNG")
-        os.replace(temporary, out)
+        write_whole(path, content)
     except OSError as error:
-        raise ConfigError(f"cannot write {out}: {error.strerror or error}") from None
+        raise ConfigError(f"cannot write {path}: {error.strerror or error}") from None
 
 
-def _embedded(run: TrainedRun, source: str, which: Which, tell: Tell | None) -> tuple[list[Path], Tensor]:
-    """The files of a source, images or, of a run on videos, videos; and a vector for each."""
-    if run.recipe.clips is None:
-        images = find_images(source)
-        paths = [item for item in images.items if isinstance(item, Path)]
-        return paths, getattr(embed(run, images, tell=tell), which)
-    index = find_videos(source, short_side=run.clips.short_side)
-    return list(index.videos.paths), getattr(embed_videos(run, index, tell=tell or nobody), which)
-
-
-def _picture(path: Path) -> Image.Image:
-    """An image, or the frame in the middle of a video."""
-    if is_video(path.name):
-        pixels = read_strip(find_videos(str(path), short_side=THUMB), 0, frames=1, short_side=THUMB)[0]
-        return Image.fromarray(pixels.permute(1, 2, 0).numpy())
-    with Image.open(path) as image:
-        return image.convert("RGB")
-
-
-def _same_file(one: Path, other: Path) -> bool:
-    return one.resolve() == other.resolve()
+def _same_file(one: str, other: str) -> bool:
+    """Rows without files are never the same: who gives one set twice wants to see both."""
+    return Path(one).exists() and Path(one).resolve() == Path(other).resolve()

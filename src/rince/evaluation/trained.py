@@ -1,44 +1,42 @@
-"""From a run and images to features and embeddings, kept beside the run until the checkpoint or the images change."""
+"""From a run and samples to features and embeddings, kept beside the run until the checkpoint or the samples change."""
 
 from __future__ import annotations
 
-import hashlib
-import os
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
+import torch.nn.functional as F
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from rince.config import Clips, Recipe
-from rince.sources.image_files import LargeImages
-from rince.sources.images import ImageSet
-from rince.views.pixels import Views
-from rince.errors import ConfigError, DataError
+from rince.config import DataSettings, Recipe
 from rince.encoders.encoder import Encoder
+from rince.errors import DataError
+from rince.files import file_digest, write_whole
+from rince.sources.feed import made_ahead
+from rince.sources.source import Source, moved
 from rince.train.checkpoint import load_checkpoint
-from rince.train.record import CHECKPOINT, open_run
-from rince.train.setup import build_seeded_encoder, memory_format, total_steps
+from rince.train.device import best_device
+from rince.train.record import CHECKPOINT, recipe_of
+from rince.train.setup import NOTHING, Brought, build_encoder, total_steps
 
 FEATURES = "features"  # folder of a run
-BATCH = 256
-Tell = Callable[[int, int], None]
-"""Is called with (images done, of how many)."""
+TellDone = Callable[[int, int], None]
+"""Is called with (samples done, of how many)."""
 
 
 class Embedded(NamedTuple):
-    """What an encoder makes of images."""
+    """What an encoder makes of samples."""
 
     features: Tensor
-    """`(images, feature_dim)`, before the head, of any length."""
+    """`(samples, feature_dim)`, before the head, of any length."""
     embeddings: Tensor
-    """`(images, dim)`, after the head, of unit length."""
+    """`(samples, dim)`, after the head, of unit length."""
 
 
 @dataclass(frozen=True)
@@ -48,37 +46,50 @@ class TrainedRun:
     folder: Path
     recipe: Recipe
     encoder: Encoder
-    views: Views
+    shape: tuple[int, ...]
+    """Of a sample."""
+    classes: int
+    """That it was trained on."""
     step: int
     steps: int
-
-    @property
-    def channels(self) -> int:
-        """That the encoder takes."""
-        return len(self.recipe.views.mean)
-
-    @property
-    def clips(self) -> Clips:
-        """Of a run on videos."""
-        if self.recipe.clips is None:
-            raise ConfigError(f"{self.folder} was trained on images, not on videos")
-        return self.recipe.clips
+    brought: Brought = NOTHING
 
     @cached_property
     def checkpoint(self) -> str:
         """sha256 of the checkpoint file."""
-        digest = hashlib.sha256()
-        with (self.folder / CHECKPOINT).open("rb") as file:
-            while part := file.read(2**22):
-                digest.update(part)
-        return digest.hexdigest()
+        return file_digest(self.folder / CHECKPOINT)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the encoder is, and so where everything is done."""
+        return next(self.encoder.parameters()).device
+
+    def open(self, split: str, data: DataSettings | None = None) -> Source:
+        """The labelled samples of a split, of the run's own data or of other data of its kind."""
+        given = self.brought.source if split == self.recipe.data.train_split else self.brought.test_source
+        if data is None and given is not None:
+            return given
+        source: Source = (data or self.recipe.data).open(split, self.recipe.views)
+        return source
+
+    def find(self, place: str) -> Source:
+        """Samples at a place that a person names, of the kind that the run was trained on."""
+        source: Source = self.recipe.data.find(place, self.recipe.views)
+        return source
 
 
-def open_trained(folder: Path) -> TrainedRun:
-    """The run in a folder, with the weights of its last checkpoint: all of them, and no others."""
-    recipe = open_run(folder)
+def open_trained(folder: Path, brought: Brought = NOTHING, *, accelerator: str = "auto") -> TrainedRun:
+    """The run in a folder, with the weights of its last checkpoint: all of them, and no others.
+
+    Args:
+        folder: of the run.
+        brought: what the run was given as objects.
+        accelerator: where to put the encoder: `"auto"`, `"cpu"`, `"cuda"` or `"mps"`.
+    """
+    recipe = recipe_of(folder)
     saved = load_checkpoint(folder / CHECKPOINT, {"encoder", "groups", "step", "steps_per_epoch"})
-    encoder = build_seeded_encoder(recipe, len(recipe.views.mean), saved["groups"])
+    shape = tuple(saved.get("shape") or recipe.data.usual_shape(recipe.views))
+    encoder = build_encoder(recipe, shape, saved["groups"], brought=brought.encoder, features=saved.get("features"))
     try:
         encoder.load_state_dict(saved["encoder"], strict=True)
     except RuntimeError as error:
@@ -87,72 +98,82 @@ def open_trained(folder: Path) -> TrainedRun:
             f"{folder / CHECKPOINT} holds another architecture than {folder}/recipe.yaml describes: {first.strip()} "
             "Was one of the two replaced?"
         ) from None
-    if recipe.model.channels_last:
-        encoder.to(memory_format=memory_format(recipe))  # type: ignore[call-overload]
+    encoder = encoder.eval().to(best_device(accelerator))
     steps = total_steps(recipe, int(saved["steps_per_epoch"]))
-    return TrainedRun(folder, recipe, encoder.eval(), Views(**dict(recipe.views)), int(saved["step"]), steps)
+    return TrainedRun(folder, recipe, encoder, shape, int(saved["groups"][0]), int(saved["step"]), steps, brought)
 
 
-def embed(run: TrainedRun, images: ImageSet | LargeImages, *, tell: Tell | None = None) -> Embedded:
-    """Features and embeddings of images under the test view: the shorter side resized, the centre cut out."""
-    features, embeddings = [], []
-    with torch.inference_mode():
-        for batch in _batches(run, images):
-            embedding, feature = run.encoder(batch, with_features=True)
-            features.append(feature.float())
-            embeddings.append(embedding)
+def embed(run: TrainedRun, source: Source, *, tell: TellDone | None = None) -> Embedded:
+    """Features and embeddings of samples as testing sees them, where the encoder is."""
+
+    def outputs(batch: Any) -> tuple[Tensor, Tensor]:
+        embeddings, features = run.encoder(batch, with_features=True)
+        return features.float(), embeddings
+
+    features, embeddings = _averaged(run, source, outputs, tell)
+    return Embedded(features, embeddings if source.copies == 1 else F.normalize(embeddings, dim=1))
+
+
+def classify(run: TrainedRun, source: Source, *, tell: TellDone | None = None) -> Tensor:
+    """`(samples,)`: the class that a run trained as a classifier finds most probable, mean over a sample's copies."""
+
+    def outputs(batch: Any) -> tuple[Tensor]:
+        return (run.encoder(batch, raw=True).float()[:, : run.classes].softmax(dim=1),)
+
+    return _averaged(run, source, outputs, tell)[0].argmax(dim=1)
+
+
+def _averaged(
+    run: TrainedRun, source: Source, outputs: Callable[[Any], tuple[Tensor, ...]], tell: TellDone | None
+) -> list[Tensor]:
+    """What the encoder makes of all samples, block by block, mean over the copies of each."""
+    if source.shape != run.shape:
+        raise DataError(
+            f"{run.folder} was trained on samples of the shape {run.shape}, and those of {source.source!r} have "
+            f"{source.shape}; give data made alike"
+        )
+    found: list[tuple[Tensor, ...]] = []
+    blocks = torch.arange(len(source)).split(source.at_once)
+    workers = 0 if source.in_memory else torch.get_num_threads()  # decoding lets other threads work
+    with torch.no_grad():
+        for rows, batch in zip(blocks, made_ahead(source.plain, blocks, workers), strict=True):
+            made = outputs(moved(batch, run.device))
+            if source.copies > 1:
+                made = tuple(each.view(len(rows), source.copies, -1).mean(dim=1) for each in made)
+            found.append(made)
             if tell:
-                tell(sum(map(len, features)), len(images))
-    return Embedded(torch.cat(features).clone(), torch.cat(embeddings).clone())
+                tell(int(rows[-1]) + 1, len(source))
+    return [torch.cat(parts) for parts in zip(*found, strict=True)]
 
 
-def embed_once(run: TrainedRun, images: ImageSet | LargeImages, name: str, *, tell: Tell | None = None) -> Embedded:
-    """The same, read from `features/NAME.safetensors` beside the run if made from this checkpoint and these images."""
-    changed = images.changed if isinstance(images, LargeImages) else 0
-    source = {"images": images.fingerprint, "changed": str(changed)}
-    return made_once(run, name, source, lambda: embed(run, images, tell=tell))
-
-
-def made_once(run: TrainedRun, name: str, source: dict[str, str], make: Callable[[], Embedded]) -> Embedded:
-    """What `make` gives, or what it gave before for this checkpoint and this source."""
+def embed_once(run: TrainedRun, source: Source, name: str, *, tell: TellDone | None = None) -> Embedded:
+    """The same, read from `features/NAME.safetensors` beside the run if made from this checkpoint and these samples."""
+    made = {"samples": source.fingerprint, "changed": str(source.changed), "data": _how(run)}
+    kept = kept_features(run, name, made)
+    if kept is not None:
+        return kept
+    found = embed(run, source, tell=tell)
+    tensors = {"features": found.features.cpu(), "embeddings": found.embeddings.cpu()}
     path = run.folder / FEATURES / f"{name}.safetensors"
-    wanted = {"checkpoint": run.checkpoint, **source}
-    try:
-        with safe_open(path, framework="pt") as file:
-            if file.metadata() == wanted:
-                return Embedded(file.get_tensor("features"), file.get_tensor("embeddings"))
-    except (OSError, SafetensorError):
-        pass  # not there, or damaged: made again below
-    made = make()
     path.parent.mkdir(exist_ok=True)
-    temporary = path.with_name(path.name + ".writing")
-    temporary.write_bytes(save({"features": made.features, "embeddings": made.embeddings}, metadata=wanted))
-    os.replace(temporary, path)
-    return made
+    write_whole(path, save(tensors, metadata={"checkpoint": run.checkpoint, **made}))
+    return found
 
 
-def _batches(run: TrainedRun, images: ImageSet | LargeImages) -> Iterator[Tensor]:
-    if isinstance(images, ImageSet):
-        for batch in images.images.split(BATCH):
-            yield run.views.resize_and_normalise(with_channels(batch, run.channels))
-        return
-
-    def prepare(index: int) -> Tensor:
-        with images.opened(index) as opened:
-            shrinkage = opened.shrinkage(min(opened.height, opened.width), run.views.size)
-            image = torch.from_numpy(opened.pixels(shrinkage))
-        return run.views.resize_and_normalise(with_channels(image[None], run.channels))
-
-    with ThreadPoolExecutor(torch.get_num_threads()) as pool:  # Pillow decodes without holding up other threads
-        for rows in torch.arange(len(images)).split(BATCH):
-            yield torch.cat(list(pool.map(prepare, rows.tolist())))
+def kept_features(run: TrainedRun, name: str, made: dict[str, str]) -> Embedded | None:
+    """The features of this name that were made by this checkpoint, and from what `made` says; None if there are none."""
+    try:
+        with safe_open(run.folder / FEATURES / f"{name}.safetensors", framework="pt") as file:
+            noted = file.metadata()
+            if noted.get("checkpoint") != run.checkpoint or any(noted.get(key) != made[key] for key in made):
+                return None
+            found = Embedded(file.get_tensor("features"), file.get_tensor("embeddings"))
+            return Embedded(*(tensor.to(run.device) for tensor in found))
+    except (OSError, SafetensorError):
+        return None  # not there, or damaged: to be made again
 
 
-def with_channels(images: Tensor, channels: int) -> Tensor:
-    """`(batch, 1 or 3, …)` uint8 images with the channels an encoder takes: gray repeated, colour made gray."""
-    if images.shape[1] == channels:
-        return images
-    if channels == 3:
-        return images.expand(-1, 3, *images.shape[2:])
-    weights = torch.tensor([0.299, 0.587, 0.114]).view(1, 3, *[1] * (images.ndim - 2))
-    return (images.float() * weights).sum(dim=1, keepdim=True).round().to(torch.uint8)
+def _how(run: TrainedRun) -> str:
+    """The settings that decide what testing sees of a sample."""
+    data = run.recipe.data.model_dump_json(include=set(type(run.recipe.data).model_fields) - set(DataSettings.model_fields))
+    return f"{data} {run.recipe.views!r}"

@@ -1,1 +1,1 @@
-"""What the paper compares with, each in a small file: its equation, its loss, and how a batch becomes a step."""
+"""Methods: how the views of a step become gradients, each in a small file that says what it has and wants."""

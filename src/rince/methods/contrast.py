@@ -3,44 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
 from rince.bank import MemoryBank
-from rince.losses.triplet import RankedTriplet
-from rince.config import Recipe, TripletMethod
-from rince.sources.order import permutation
-from rince.views.pixels import QUERY_VIEW
+from rince.config import Recipe
 from rince.errors import DataError
-from rince.loss import LossOutput, RankedInfoNCE
-from rince.moco import contrast, contrast_ranks
-from rince.encoders.encoder import Encoder
+from rince.loss import LossOutput, RankedLoss
+from rince.methods.method import Given, Method, MethodKind, Outcome, Runtime, build_loss
+from rince.methods.summary import WATCHED, similarity_summary
+from rince.moco import compare, own_and_bank_ranks
 from rince.momentum import MomentumTwin
 from rince.ranks import EXCLUDED
 from rince.sources.feed import Step
-from rince.methods.method import Method, Outcome
-from rince.train.runtime import Runtime
-from rince.train.setup import Parts, build_loss
-from rince.train.watch import WATCHED, similarity_summary
+from rince.sources.order import permutation
+from rince.sources.source import Batch, rows_of
 
 
-class MomentumContrast(Method):
-    """Queries from the encoder against keys from its twin: own key and bank."""
+class Momentum(Method):
+    """What methods with a twin and a bank have in common."""
 
-    def __init__(self, recipe: Recipe, parts: Parts, encoder: Encoder, runtime: Runtime) -> None:
-        super().__init__(recipe, parts, encoder, runtime)
-        self.loss: RankedInfoNCE | RankedTriplet
-        if isinstance(recipe.method, TripletMethod):
-            self.loss = RankedTriplet(recipe.method.margins)
-        else:
-            self.loss = build_loss(recipe)
-        self.twin = MomentumTwin(encoder, recipe.twin.momentum, buffers=recipe.twin.buffers).to(runtime.device)
-        bank = MemoryBank(recipe.bank.size, encoder.dim, start=recipe.bank.start, seed=recipe.seed)
-        self.bank = bank.to(runtime.device)
-        self.views = (QUERY_VIEW, *parts.own_keys)
-        # A recipe may have more terms than the taxonomy has ranks; the last rank there is meets the negatives.
-        self.rank_count = min(self.loss.rank_count, parts.rank_count)
+    def __init__(self, recipe: Recipe, given: Given) -> None:
+        super().__init__(recipe, given)
+        assert recipe.twin is not None  # the recipe was checked
+        assert recipe.bank is not None
+        device = given.runtime.device
+        self.twin = MomentumTwin(given.encoder, recipe.twin.momentum, buffers=recipe.twin.buffers).to(device)
+        bank = MemoryBank(recipe.bank.size, given.encoder.dim, start=recipe.bank.start, seed=recipe.seed)
+        self.bank = bank.to(device)
         if recipe.model.compile:
             self.twin.module.compile()
 
@@ -48,32 +40,56 @@ class MomentumContrast(Method):
         """Twin and bank."""
         return {"twin": self.twin, "bank": self.bank}
 
+    @property
+    def comparable(self) -> bool:
+        """Once the bank is full: with fewer negatives the loss is lower."""
+        return len(self.bank) == len(self.bank.keys)
+
+    def key_maker(self, step: Step) -> MomentumTwin | _ShuffledTwin:
+        """The twin, or the twin on another split of the batch."""
+        shuffled = self.recipe.train.batch_norm == "shuffled" and self.runtime.processes > 1
+        return _ShuffledTwin(self.twin, self.runtime, step) if shuffled else self.twin
+
+    def remember(self, keys: list[Tensor], labels: Tensor, step: Step) -> None:
+        """After the loss: the keys of all processes into the bank, then the twin follows."""
+        gather = self.runtime.gather
+        self.bank.push(gather(torch.cat(keys).float(), step.sizes), gather(labels, step.sizes))
+        self.twin.update(self.raw)
+
+
+class MomentumContrast(Momentum):
+    """Queries from the encoder against keys from its twin: own keys and bank."""
+
+    def __init__(self, recipe: Recipe, given: Given) -> None:
+        super().__init__(recipe, given)
+        self.loss = self.make_loss(recipe)
+        # A recipe may have more terms than the taxonomy has ranks; the last rank there is meets the negatives.
+        self.rank_count = min(self.loss.rank_count, given.rank_count)
+        self.own_ranks = torch.tensor([rank for rank in recipe.own_ranks if rank != EXCLUDED], dtype=torch.int8)
+
+    def make_loss(self, recipe: Recipe) -> RankedLoss:
+        """The ranked loss that is trained."""
+        return build_loss(recipe)
+
     def step(self, encoder: nn.Module, step: Step, *, logged: bool) -> Outcome:
         """One step of the paper: contrast with the bank as it is, push the keys, move the twin."""
-        recipe, runtime, rank_source = self.recipe, self.runtime, self.parts.rank_source
+        runtime, labels = self.runtime, self.rank_labels(step)
         own_ranks = self._own_ranks(step)
-        counted = self.loss.count(contrast_ranks(step.labels, self.bank, rank_source, own_ranks))
+        bank_ranks = self.rank_source(labels, self.bank.labels)
+        counted = self.loss.count(torch.cat([own_ranks.T, bank_ranks], dim=1))
         # DDP averages gradients over processes; with this divisor that is the gradient of the whole batch's loss.
-        divisor = runtime.total(counted.double()) / runtime.processes
-        twin = _ShuffledTwin(self.twin, runtime, step) if recipe.train.batch_norm == "shuffled" else self.twin
+        divisor = runtime.total(counted.float()) / runtime.processes
+        make_keys = self.key_maker(step)
         outputs, keys, summary = [], [], None
-        parts = torch.arange(len(step.labels)).tensor_split(recipe.train.accumulate)
+        parts = torch.arange(len(labels), device=labels.device).tensor_split(self.recipe.train.accumulate)
         for number, part in enumerate(parts, start=1):
             with runtime.no_sync(encoder, enabled=number < len(parts)):
                 with runtime.autocast():
-                    query_view, *key_views = (view[part] for view in step.views)
-                    now = contrast(
-                        encoder,
-                        twin,
-                        self.bank,
-                        rank_source,
-                        query_view,
-                        key_views,
-                        step.labels[part],
-                        own_ranks=own_ranks[:, part],
-                    )
+                    query_view, *key_views = (rows_of(view, part) for view in step.views)
+                    ranks = own_and_bank_ranks(own_ranks[:, part], bank_ranks[part])
+                    now = compare(encoder, make_keys, self.bank, ranks, query_view, key_views)
                 try:
-                    output = self.loss.from_embeddings(now.queries, now.candidates, now.ranks, divisor=divisor.float())
+                    output = self.loss.from_embeddings(now.queries, now.candidates, now.ranks, divisor=divisor)
                 except DataError as error:
                     raise DataError(f"step {step.step}: {error}") from None
                 runtime.backward(output.total)
@@ -82,55 +98,50 @@ class MomentumContrast(Method):
             if logged and summary is None:
                 some = now.queries[:WATCHED].detach() @ now.candidates.T
                 summary = similarity_summary(some, now.ranks[:WATCHED], self.rank_count)
-        self.bank.push(runtime.gather(torch.cat(keys).float(), step.sizes), runtime.gather(step.labels, step.sizes))
-        self.twin.update(self.raw)
-        return Outcome(_values(outputs, runtime), summary)
+        self.remember(keys, labels, step)
+        return Outcome(log_values(outputs, runtime), summary)
 
     def _own_ranks(self, step: Step) -> Tensor:
-        """`(key views, samples)`: what a sample's own keys are to it; -1 where its video is too short for the clip."""
-        ranks = torch.tensor(tuple(self.parts.own_keys.values()), dtype=torch.int8, device=step.labels.device)
-        ranks = ranks[:, None].expand(-1, len(step.labels))
+        """`(key views, samples)`: what a sample's own keys are to it; -1 where it lacks the view, as short videos do."""
+        ranks = self.own_ranks.to(step.ids.device)[:, None].expand(-1, len(step.ids))
         return ranks if step.present is None else ranks.masked_fill(~step.present[:, 1:].T, EXCLUDED)
-
-    @property
-    def comparable(self) -> bool:
-        """Once the bank is full: with fewer negatives the loss is lower."""
-        return len(self.bank) == self.recipe.bank.size
 
     def validate(self, encoder: nn.Module, steps: Iterable[Step]) -> float:
         """Mean loss against own keys and the bank as it is, with the statistics of training."""
-        total = torch.zeros(2, dtype=torch.float64, device=self.runtime.device)
+        loss, samples = 0.0, 0
         encoder.eval(), self.twin.eval()
         with torch.no_grad():
             for step in steps:
                 query_view, *key_views = step.views
+                bank_ranks = self.rank_source(self.rank_labels(step), self.bank.labels)
+                ranks = own_and_bank_ranks(self._own_ranks(step), bank_ranks)
                 with self.runtime.autocast():
-                    now = contrast(
-                        encoder,
-                        self.twin,
-                        self.bank,
-                        self.parts.rank_source,
-                        query_view,
-                        key_views,
-                        step.labels,
-                        own_ranks=self._own_ranks(step),
-                    )
+                    now = compare(encoder, self.twin, self.bank, ranks, query_view, key_views)
                 output = self.loss.from_embeddings(now.queries, now.candidates, now.ranks)
-                total += torch.stack([output.total.double() * len(step.labels), torch.tensor(float(len(step.labels)))])
+                loss, samples = loss + float(output.total) * len(step.ids), samples + len(step.ids)
         encoder.train(), self.twin.train()
-        loss, samples = self.runtime.total(total).tolist()
-        return float(loss / samples)
+        loss, number = self.runtime.totals([loss, samples])
+        return loss / number
 
 
-def _values(outputs: list[LossOutput], runtime: Runtime) -> dict[str, float]:
-    """Loss and terms of all parts and processes, as plain numbers."""
-    total = runtime.total(torch.stack([output.total.detach() for output in outputs]).sum()) / runtime.processes
+class ContrastSettings(MethodKind):
+    """`method.kind=contrast`: momentum contrast with the ranked loss: RINCE, SCL, InfoNCE."""
+
+    uses: ClassVar[frozenset[str]] = frozenset({"loss", "bank", "twin", "ranks"})
+    validates: ClassVar[bool] = True
+    method: ClassVar[type[Method]] = MomentumContrast
+
+    kind: Literal["contrast"] = "contrast"
+
+
+def log_values(outputs: list[LossOutput], runtime: Runtime) -> dict[str, Tensor]:
+    """Loss and terms of all parts and processes."""
     per_rank = runtime.total(torch.stack([output.per_rank for output in outputs]).sum(dim=0)) / runtime.processes
     used = runtime.total(torch.stack([output.queries_used for output in outputs]).sum(dim=0))
-    values = {"loss": total.item()}
-    for rank, (value, queries) in enumerate(zip(per_rank.tolist(), used.tolist(), strict=True), start=1):
-        values[f"term/{rank}"] = value
-        values[f"queries/{rank}"] = queries
+    total = runtime.total(torch.stack([output.total.detach() for output in outputs]).sum()) / runtime.processes
+    values = {"loss": total}
+    for rank, (value, queries) in enumerate(zip(per_rank, used, strict=True), start=1):
+        values |= {f"term/{rank}": value, f"queries/{rank}": queries}
     return values
 
 
@@ -140,10 +151,9 @@ class _ShuffledTwin:
     def __init__(self, twin: MomentumTwin, runtime: Runtime, step: Step) -> None:
         self.twin, self.runtime, self.step = twin, runtime, step
 
-    def __call__(self, view: Tensor) -> Tensor:
-        if self.runtime.processes == 1:
-            keys: Tensor = self.twin(view)
-            return keys
+    def __call__(self, view: Batch) -> Tensor:
+        if isinstance(view, dict):
+            raise DataError("train.batch_norm=shuffled shuffles tensors, and a batch of this source is a dict of them")
         sizes, process = self.step.sizes, self.runtime.process
         whole = self.runtime.gather(view, sizes)
         shuffle = permutation(len(whole), self.step.step, 0).to(whole.device)

@@ -1,81 +1,50 @@
 """Cross-entropy on the classes; with label smoothing inside the superclass, or with a second head for superclasses.
 
-- Smoothing α: the target is 1 - α for the class, and α spread evenly over its siblings, the other classes of its
-  superclass. A class without siblings keeps 1.
-- Two heads: (1 - λ) L_fine + λ L_superclass, each head linear on the same features.
+Two heads: (1 - λ) L_fine + λ L_superclass, each head linear on the same features. Smoothing: `sibling_targets`.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Annotated, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from pydantic import Field
+from torch import nn
 
-from rince.config import CrossEntropyMethod, Recipe
-from rince.draws import uniform
-from rince.views.pixels import QUERY_VIEW
-from rince.errors import DataError
-from rince.encoders.encoder import Encoder
+from rince.config import ModelSettings, Recipe
+from rince.config.section import Fraction
+from rince.draws import DROPOUT, uniform
+from rince.encoders.heads import side_by_side
+from rince.losses.smoothing import sibling_targets
+from rince.methods.method import Given, Method, MethodKind, Outcome
 from rince.sources.feed import Step
-from rince.methods.method import Method, Outcome, mean_over_processes
-from rince.train.runtime import Runtime
-from rince.train.setup import Parts
-
-DROPOUT_VIEW = 2**31 - 3  # a view number no view uses
-
-
-def sibling_targets(superclass_of: Tensor, smoothing: float) -> Tensor:
-    """`(classes, classes)`: row c is what the classifier should say of a sample of class c.
-
-    Args:
-        superclass_of: `(classes,)`.
-        smoothing: α, the mass that the siblings of a class share.
-
-    Example:
-        >>> sibling_targets(torch.tensor([0, 0, 0, 1]), 0.2)
-        tensor([[0.8000, 0.1000, 0.1000, 0.0000],
-                [0.1000, 0.8000, 0.1000, 0.0000],
-                [0.1000, 0.1000, 0.8000, 0.0000],
-                [0.0000, 0.0000, 0.0000, 1.0000]])
-    """
-    own = torch.eye(len(superclass_of))
-    siblings = (superclass_of[:, None] == superclass_of).float() - own
-    number = siblings.sum(dim=1, keepdim=True)
-    mass = smoothing * (number > 0)
-    return own * (1 - mass) + siblings * mass / number.clamp(min=1)
+from rince.sources.source import rows_of
 
 
 class Classification(Method):
     """One view, one or two linear heads, no twin and no bank."""
 
-    views = (QUERY_VIEW,)
-
-    def __init__(self, recipe: Recipe, parts: Parts, encoder: Encoder, runtime: Runtime) -> None:
-        super().__init__(recipe, parts, encoder, runtime)
-        assert isinstance(recipe.method, CrossEntropyMethod)
+    def __init__(self, recipe: Recipe, given: Given) -> None:
+        super().__init__(recipe, given)
+        assert isinstance(recipe.method, CrossEntropySettings)
         self.weight = recipe.method.superclass_weight
-        above = parts.groups[min(1, len(parts.groups) - 1)]
-        self.superclass_of = above.to(runtime.device)
-        self.targets = sibling_targets(above, recipe.method.smoothing).to(runtime.device)
-
-    def modules(self) -> dict[str, nn.Module]:
-        """Nothing: all it learns is in the encoder."""
-        return {}
+        above = given.groups[min(1, len(given.groups) - 1)]
+        self.superclass_of = above.to(given.runtime.device)
+        self.targets = sibling_targets(above, recipe.method.smoothing).to(given.runtime.device)
 
     def step(self, encoder: nn.Module, step: Step, *, logged: bool) -> Outcome:
         """Gradients of the cross-entropy."""
-        accumulate, total = self.recipe.train.accumulate, sum(step.sizes)
-        fine_loss, coarse_loss, right = (torch.zeros((), device=step.labels.device) for _ in range(3))
-        parts = torch.arange(len(step.labels)).tensor_split(accumulate)
+        total, device = sum(step.sizes), step.classes.device
+        fine_loss, coarse_loss, right = (torch.zeros((), device=device) for _ in range(3))
+        parts = torch.arange(len(step.classes), device=device).tensor_split(self.recipe.train.accumulate)
         for number, part in enumerate(parts, start=1):
-            labels = step.labels[part]
+            labels = step.classes[part]
             with self.runtime.no_sync(encoder, enabled=number < len(parts)):
                 with self.runtime.autocast(), self._dropout(step.step, number):
-                    outputs = encoder(step.views[0][part], raw=True)
+                    outputs = encoder(rows_of(step.views[0], part), raw=True)
                 fine, coarse = outputs.float().tensor_split([len(self.targets)], dim=1)
                 share = self.runtime.processes / total  # DDP averages: this makes it the mean over the whole batch
                 fine_sum = F.cross_entropy(fine, self.targets[labels], reduction="sum") * share
@@ -91,10 +60,7 @@ class Classification(Method):
         if self.weight:
             values["term/superclass"] = coarse_loss
         values["accuracy"] = right
-        plain = {name: mean_over_processes(value, self.runtime) for name, value in values.items()}
-        if math.isnan(plain["loss"]):
-            raise DataError(f"step {step.step}: the loss is NaN")
-        return Outcome(plain, {} if logged else None)
+        return Outcome({name: self.mean(value) for name, value in values.items()}, {} if logged else None)
 
     @contextmanager
     def _dropout(self, step: int, part: int) -> Iterator[None]:
@@ -102,19 +68,45 @@ class Classification(Method):
         device = self.runtime.device
         with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
             number = torch.tensor([part * 2**20 + self.runtime.process])
-            torch.manual_seed(int(uniform(self.recipe.seed, step, DROPOUT_VIEW, number, 1) * 2**24))
+            torch.manual_seed(int(uniform(self.recipe.seed, step, DROPOUT, number, 1) * 2**24))
             yield
 
     def validate(self, encoder: nn.Module, steps: Iterable[Step]) -> float:
         """Mean cross-entropy of the classes, nothing hidden, with the statistics of training."""
-        total = torch.zeros(2, dtype=torch.float64, device=self.runtime.device)
+        loss, samples = 0.0, 0
         encoder.eval()
         with torch.no_grad():
             for step in steps:
                 with self.runtime.autocast():
                     fine = encoder(step.views[0], raw=True).float()[:, : len(self.targets)]
-                loss = F.cross_entropy(fine, self.targets[step.labels], reduction="sum").double()
-                total += torch.stack([loss, torch.tensor(float(len(step.labels)))])
+                loss += float(F.cross_entropy(fine, self.targets[step.classes], reduction="sum"))
+                samples += len(step.classes)
         encoder.train()
-        loss, samples = self.runtime.total(total).tolist()
-        return float(loss / samples)
+        loss, number = self.runtime.totals([loss, samples])
+        return loss / number
+
+
+class CrossEntropySettings(MethodKind):
+    """`method.kind=cross-entropy`."""
+
+    validates: ClassVar[bool] = True
+    keys: ClassVar[bool] = False
+    own_head: ClassVar[bool] = False
+    classifies: ClassVar[bool] = True
+    method: ClassVar[type[Method]] = Classification
+
+    kind: Literal["cross-entropy"]
+    smoothing: Fraction = Field(0.0, description="α: mass that the other classes of the superclass share")
+    superclass_weight: Fraction = Field(0.0, description="λ of a second head, for superclasses; 0 for one head")
+    dropout: Annotated[float, Field(ge=0, lt=1)] = Field(0.0, description="share of a feature that is hidden at a step")
+
+    @property
+    def needs_superclasses(self) -> bool:
+        """For smoothing and for a second head."""
+        return self.smoothing > 0 or self.superclass_weight > 0
+
+    def head(self, inputs: int, model: ModelSettings, groups: Sequence[int]) -> nn.Module:  # noqa: ARG002
+        """A linear classifier for the classes, and one for the superclasses if they have a weight."""
+        linears: list[nn.Module] = [nn.Linear(inputs, number) for number in groups[: 2 if self.superclass_weight else 1]]
+        hidden = [nn.Sequential(nn.Dropout(self.dropout), linear) for linear in linears] if self.dropout else linears
+        return side_by_side(hidden)

@@ -6,58 +6,56 @@ serve both; the bank's class labels give the superclass as well.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import ClassVar, Literal
+
 import torch
 import torch.nn.functional as F
+from pydantic import Field
 from torch import Tensor, nn
 
-from rince.bank import MemoryBank
-from rince.config import ContrastTwoHeadsMethod, Recipe
+from rince.config import ModelSettings, Recipe
+from rince.config.section import Fraction
+from rince.encoders.heads import SideBySide, mlp_head
+from rince.methods.contrast import Momentum
+from rince.methods.method import Given, Method, MethodKind, Outcome, build_loss
 from rince.moco import contrast_ranks
-from rince.encoders.encoder import Encoder
-from rince.momentum import MomentumTwin
 from rince.ranks import TableRanks
 from rince.sources.feed import Step
-from rince.methods.method import Method, Outcome, mean_over_processes
-from rince.train.runtime import Runtime
-from rince.train.setup import Parts, build_loss
+from rince.sources.source import rows_of
 
 
-class ContrastTwoHeads(Method):
+class ContrastTwoHeads(Momentum):
     """Momentum contrast on classes with one head, and on superclasses with the other."""
 
-    def __init__(self, recipe: Recipe, parts: Parts, encoder: Encoder, runtime: Runtime) -> None:
-        super().__init__(recipe, parts, encoder, runtime)
-        assert isinstance(recipe.method, ContrastTwoHeadsMethod)
+    def __init__(self, recipe: Recipe, given: Given) -> None:
+        super().__init__(recipe, given)
+        assert isinstance(recipe.method, TwoHeadsSettings)
         self.weights = (1 - recipe.method.superclass_weight, recipe.method.superclass_weight)
-        self.sources = [TableRanks((group[:, None] == group).to(torch.int8)) for group in parts.groups[:2]]
+        self.sources = [TableRanks((group[:, None] == group).to(torch.int8)) for group in given.groups[:2]]
         self.loss = build_loss(recipe)
-        self.twin = MomentumTwin(encoder, recipe.twin.momentum, buffers=recipe.twin.buffers).to(runtime.device)
-        self.bank = MemoryBank(recipe.bank.size, encoder.dim, start=recipe.bank.start, seed=recipe.seed).to(
-            runtime.device
-        )
-
-    def modules(self) -> dict[str, nn.Module]:
-        """Twin and bank."""
-        return {"twin": self.twin, "bank": self.bank}
 
     def step(self, encoder: nn.Module, step: Step, *, logged: bool) -> Outcome:
         """Gradients of both losses; then the keys are pushed and the twin moves, as in momentum contrast."""
         query_view, key_view = step.views
-        parts = torch.arange(len(step.labels)).tensor_split(self.recipe.train.accumulate)
+        device = step.classes.device
+        parts = torch.arange(len(step.classes), device=device).tensor_split(self.recipe.train.accumulate)
+        make_keys = self.key_maker(step)
         keys: list[Tensor] = []
-        terms = torch.zeros(2, device=step.labels.device)
+        terms = torch.zeros(2, device=device)
         for number, part in enumerate(parts, start=1):
             with self.runtime.no_sync(encoder, enabled=number < len(parts)):
                 with self.runtime.autocast():
-                    queries, own = (_halves(each) for each in (encoder(query_view[part]), self.twin(key_view[part])))
+                    queries = _halves(encoder(rows_of(query_view, part)))
+                    own = _halves(make_keys(rows_of(key_view, part)))
                 banked = self.bank.keys.chunk(2, dim=1)
                 # Every query has its own key as a positive, so the mean over the whole batch divides by its size.
-                divisor = torch.tensor([sum(step.sizes) / self.runtime.processes], device=step.labels.device)
+                divisor = torch.full((1,), sum(step.sizes) / self.runtime.processes, device=device)
                 losses = [
                     self.loss.from_embeddings(
                         queries[head],
                         torch.cat([own[head], banked[head]]),
-                        contrast_ranks(step.labels[part], self.bank, source),
+                        contrast_ranks(step.classes[part], self.bank, source),
                         divisor=divisor,
                     ).total
                     for head, source in enumerate(self.sources)
@@ -65,12 +63,35 @@ class ContrastTwoHeads(Method):
                 self.runtime.backward(self.weights[0] * losses[0] + self.weights[1] * losses[1])
             terms += torch.stack([loss.detach() for loss in losses])
             keys.append(torch.cat(own, dim=1))
-        pushed = self.runtime.gather(torch.cat(keys).float(), step.sizes)
-        self.bank.push(pushed, self.runtime.gather(step.labels, step.sizes))
-        self.twin.update(self.raw)
-        fine, coarse = (mean_over_processes(term, self.runtime) for term in terms)
+        self.remember(keys, step.classes, step)
+        fine, coarse = (self.mean(term) for term in terms)
         loss = self.weights[0] * fine + self.weights[1] * coarse
         return Outcome({"loss": loss, "term/fine": fine, "term/superclass": coarse}, {} if logged else None)
+
+
+class TwoHeadsSettings(MethodKind):
+    """`method.kind=contrast-two-heads`."""
+
+    uses: ClassVar[frozenset[str]] = frozenset({"loss", "bank", "twin"})
+    own_head: ClassVar[bool] = False
+    method: ClassVar[type[Method]] = ContrastTwoHeads
+
+    kind: Literal["contrast-two-heads"]
+    superclass_weight: Fraction = Field(0.3, description="λ of the head for superclasses")
+
+    @property
+    def needs_superclasses(self) -> bool:
+        """One head is for them."""
+        return True
+
+    def check(self, recipe: Recipe) -> None:
+        """One temperature serves both heads."""
+        if len(recipe.terms) != 1:
+            raise ValueError(f"method.kind=contrast-two-heads has one term for both heads, got {len(recipe.terms)}")
+
+    def head(self, inputs: int, model: ModelSettings, groups: Sequence[int]) -> nn.Module:  # noqa: ARG002
+        """Two MLP heads side by side."""
+        return SideBySide([mlp_head(inputs, model.head_hidden or inputs, model.dim) for _ in range(2)])
 
 
 def _halves(both: Tensor) -> tuple[Tensor, ...]:

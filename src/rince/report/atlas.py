@@ -1,4 +1,4 @@
-"""The map: a balanced sample of test images or videos, where each run puts them, and what it finds next to them."""
+"""The map: a balanced sample of the test set, where each run puts them, and what it finds next to them."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ import torch
 from PIL import Image, ImageOps
 from torch import Tensor
 
-from rince.sources.images import ImageSet
 from rince.evaluation.geometry import tsne
 from rince.evaluation.retrieval import nearest
 from rince.evaluation.samples import ranks_of
 from rince.evaluation.vectors import unit_vectors
-from rince.report.collect import Images, Shown
-from rince.report.footage import Videos, data_uri
+from rince.evaluation.lookup import as_image
+from rince.report.album import Album, data_uri
+from rince.report.collect import Shown
 
 THUMB = 40  # pixels a side, at most
 COLUMNS = 64
@@ -28,7 +28,7 @@ THUMBS = 9000  # neighbours on the whole page, so that many runs make no larger 
 
 
 class Place(NamedTuple):
-    """A thumbnail: which set of images, which of its images."""
+    """A thumbnail: which samples, which of them."""
 
     fingerprint: str
     row: int
@@ -91,11 +91,11 @@ def map_data(maps: Sequence[RunMap], rows: Tensor) -> dict[str, Any]:
     """All that the page's script needs, as plain values; thumbnails that several runs find are there once."""
     data = maps[0].shown.data
     numbers: dict[Place, int] = {}
-    images: dict[str, Images] = {}
+    albums: dict[str, Album] = {}
     runs = []
     for run in maps:
         gallery = run.shown.data.train
-        images[gallery.fingerprint] = gallery
+        albums[gallery.fingerprint] = gallery
         thumbs = [
             [numbers.setdefault(Place(gallery.fingerprint, index), len(numbers)) for index in near]
             for near in run.neighbours.tolist()
@@ -105,7 +105,7 @@ def map_data(maps: Sequence[RunMap], rows: Tensor) -> dict[str, Any]:
                 "label": run.shown.label,
                 "places": [[round(value, 4) for value in place] for place in run.places.tolist()],
                 "thumbs": thumbs,
-                "classes": run.shown.data.train.labels[run.neighbours].tolist(),
+                "classes": gallery.labels[run.neighbours].tolist(),
                 "cosines": [[round(value, 3) for value in row] for row in run.cosines.tolist()],
                 "ranks": run.ranks.tolist(),
             }
@@ -116,19 +116,20 @@ def map_data(maps: Sequence[RunMap], rows: Tensor) -> dict[str, Any]:
         "rows": rows.tolist(),
         "classes": data.test.labels[rows].tolist(),
         "queries": sheet([(data.test, index) for index in rows.tolist()]),
-        "gallery": sheet([(images[place.fingerprint], place.row) for place in numbers]),
+        "gallery": sheet([(albums[place.fingerprint], place.row) for place in numbers]),
         "runs": runs,
     }
 
 
-def sheet(thumbs: Sequence[tuple[Images, int]]) -> dict[str, Any]:
+def sheet(thumbs: Sequence[tuple[Album, int]]) -> dict[str, Any]:
     """Thumbnails side by side in one WebP picture, as a data URI, with what is needed to cut them out again."""
-    size = min(THUMB, max(max(_pixels(images, index).shape[1:]) for images, index in thumbs[:1]))
+    first = thumbs[0][0].picture(thumbs[0][1]) if thumbs else None
+    size = THUMB if first is None else min(THUMB, max(first.shape[1:]))
     cell = -(-size // 8) * 8  # a lossy picture is made of blocks of 8, and neighbours must not bleed into each other
-    columns = min(COLUMNS, len(thumbs))
-    picture = Image.new("RGB", (columns * cell, -(-len(thumbs) // columns) * cell), "#808080")
+    columns = max(1, min(COLUMNS, len(thumbs)))
+    picture = Image.new("RGB", (columns * cell, max(1, -(-len(thumbs) // columns)) * cell), "#808080")
     with ThreadPoolExecutor(torch.get_num_threads()) as pool:  # decoding lets other threads work
-        for number, thumb in enumerate(pool.map(lambda thumb: thumbnail(thumb[0], thumb[1], size), thumbs)):
+        for number, thumb in enumerate(pool.map(lambda thumb: thumbnail(*thumb, size), thumbs)):
             y, x = divmod(number, columns)
             picture.paste(thumb, (x * cell, y * cell))
     out = io.BytesIO()
@@ -136,15 +137,7 @@ def sheet(thumbs: Sequence[tuple[Images, int]]) -> dict[str, Any]:
     return {"uri": data_uri(out.getvalue()), "size": size, "cell": cell, "columns": columns}
 
 
-def thumbnail(images: Images, index: int, size: int) -> Image.Image:
-    """A square RGB picture of what the encoder sees: the shorter side resized, the centre cut out."""
-    pixels = _pixels(images, index).permute(1, 2, 0).numpy()
-    picture = Image.fromarray(pixels.squeeze(2) if pixels.shape[2] == 1 else pixels).convert("RGB")
+def thumbnail(album: Album, row: int, size: int) -> Image.Image:
+    """A square RGB picture of what the encoder sees: the shorter side resized, the centre cut out; gray for none."""
+    picture = as_image(album.picture(row))
     return picture if picture.size == (size, size) else ImageOps.fit(picture, (size, size))
-
-
-def _pixels(images: Images, index: int) -> Tensor:
-    """`(1 or 3, height, width)` uint8."""
-    if isinstance(images, Videos):
-        return images.still(index)
-    return images.images[index] if isinstance(images, ImageSet) else torch.from_numpy(images.pixels(index))

@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+from torch import Tensor
+
 from rince.config import Recipe
-from rince.hierarchy.levels import class_levels, class_paths
-from rince.sources.image_files import LargeImages
-from rince.sources.images import ImageSet
 from rince.errors import ConfigError, DataError
-from rince.evaluation.trained import TrainedRun, open_trained
-from rince.evaluation.evaluate import levels_fingerprint, load_samples, load_split, read_results
+from rince.evaluation.evaluate import read_results, reopened
 from rince.evaluation.judge import Tell
 from rince.evaluation.samples import Samples
-from rince.evaluation.videos import kept_features
-from rince.report.footage import Videos, noted
+from rince.evaluation.trained import Embedded, TrainedRun, kept_features, open_trained
+from rince.hierarchy.levels import group_numbers
+from rince.report.album import Album
+from rince.sources.splits import other_set
 from rince.train.record import METRICS
-
-Images = ImageSet | LargeImages | Videos
+from rince.train.setup import Brought
 
 # Settings that change how a run is kept, not what comes out of it.
 NO_DIFFERENCE = ("seed", "about", "paper", "save", "log", "data.workers")
@@ -42,6 +42,29 @@ class Level:
 
 
 @dataclass(frozen=True)
+class ShownSet:
+    """A training and a test set, as judging has noted them; the samples themselves may be gone since.
+
+    Attributes:
+        name: of the set.
+        source: where it was.
+        thing: what a sample is: "image", "video", …
+        classes: their names.
+        levels: of the classes, the finest first.
+        train: pictures of the training samples.
+        test: pictures of those it was tested on.
+    """
+
+    name: str
+    source: str
+    thing: str
+    classes: tuple[str, ...]
+    levels: tuple[Level, ...]
+    train: Album
+    test: Album
+
+
+@dataclass(frozen=True)
 class Shown:
     """A run as a report shows it.
 
@@ -52,9 +75,8 @@ class Shown:
         figures: `figures.json`.
         lines: of `metrics.jsonl`.
         label: what figures call the run; no two runs of a report have the same.
-        data: a training and a test set that other runs may share.
-        train: features and labels of the training images or videos.
-        test: features and labels of those it was tested on.
+        sets: what it was judged on, by name.
+        samples: by set, features and labels of its training and test samples.
     """
 
     folder: Path
@@ -63,41 +85,26 @@ class Shown:
     figures: dict[str, Any]
     lines: tuple[dict[str, float], ...]
     label: str
-    data: Data
-    train: Samples
-    test: Samples
-
-
-@dataclass(frozen=True)
-class Data:
-    """What a run is tested with.
-
-    Attributes:
-        train: images or videos; of several sets of videos, those of the first.
-        test: likewise.
-        classes: their names.
-        levels: of the classes, the finest first.
-        sets: of a run on videos, name of every set it was judged on → its training and its test videos.
-    """
-
-    train: Images
-    test: Images
-    classes: tuple[str, ...]
-    levels: tuple[Level, ...]
-    sets: dict[str, tuple[Videos, Videos]] = field(default_factory=dict)
+    sets: dict[str, ShownSet]
+    samples: dict[str, tuple[Samples, Samples]]
 
     @property
-    def all_videos(self) -> list[Videos]:
-        """Of all sets, both sides."""
-        return [videos for pair in self.sets.values() for videos in pair]
+    def data(self) -> ShownSet:
+        """The first set, which maps and matrices are of."""
+        return next(iter(self.sets.values()))
 
     @property
-    def thing(self) -> str:
-        """What one of them is: "image" or "video"."""
-        return "video" if self.sets else "image"
+    def train(self) -> Samples:
+        """Of the first set."""
+        return next(iter(self.samples.values()))[0]
+
+    @property
+    def test(self) -> Samples:
+        """Of the first set."""
+        return next(iter(self.samples.values()))[1]
 
 
-def collect(folders: list[Path], tell: Tell) -> list[Shown]:
+def collect(folders: list[Path], tell: Tell, brought: dict[Path, Brought] | None = None) -> list[Shown]:
     """Opens runs, in the order given, and refuses those that cannot be compared."""
     seen: dict[Path, Path] = {}
     for folder in folders:
@@ -105,9 +112,13 @@ def collect(folders: list[Path], tell: Tell) -> list[Shown]:
             raise ConfigError(f"{folder} and {seen[folder.resolve()]} are the same run; give it once")
         seen[folder.resolve()] = folder
     found: list[Shown] = []
+    albums: dict[tuple[str, str], Album] = {}
     for number, folder in enumerate(folders):
         tell(f"reading {folder.name}", number, len(folders))
-        found.append(_open(folder, found[0] if found else None, tell))
+        shown = _open(folder, (brought or {}).get(folder, Brought()), albums)
+        if found:
+            _refuse_other_data(shown, found[0])
+        found.append(shown)
     names, labels = _name([(shown.folder, shown.recipe) for shown in found])
     return [
         Shown(**vars(shown) | {"label": label, "results": shown.results | {"recipe": name}})
@@ -115,118 +126,86 @@ def collect(folders: list[Path], tell: Tell) -> list[Shown]:
     ]
 
 
-def _open(folder: Path, first: Shown | None, tell: Tell) -> Shown:
+def _open(folder: Path, brought: Brought, albums: dict[tuple[str, str], Album]) -> Shown:
+    """Needs what judging has left, and no sample: those that are gone have no picture, and that is all."""
     results, figures = read_results(folder)
-    run = open_trained(folder)
+    run = open_trained(folder, brought, accelerator="cpu")
     for part in (results, figures):
         if part.get("checkpoint") != run.checkpoint:
             raise DataError(
                 f"the results in {folder} are of another checkpoint than the one it has now "
                 f"({str(part.get('checkpoint'))[:12]}, not {run.checkpoint[:12]}); run `rince evaluate {folder}` again"
             )
-    if first is not None and (run.recipe.clips is None) != (first.recipe.clips is None):
-        kinds = ("images", "videos") if first.recipe.clips is None else ("videos", "images")
+    sets, samples = {}, {}
+    for name, noted in figures["sets"].items():
+        own = not other_set(noted["source"], run.recipe.data.source)
+        pair = [_samples(run, noted, side, side if own else f"{name}-{side}") for side in ("train", "test")]
+        samples[name] = (pair[0], pair[1])
+        sets[name] = _shown_set(run, name, noted, albums)
+    return Shown(folder, run.recipe, results, figures, _lines(folder / METRICS), "", sets, samples)
+
+
+def _samples(run: TrainedRun, noted: dict[str, Any], side: str, name: str) -> Samples:
+    labels = torch.tensor(noted[side]["labels"], dtype=torch.int64)
+    made: Embedded | None = kept_features(run, name, {"samples": noted[side]["fingerprint"]})
+    if made is None:
+        raise DataError(f"{run.folder} has no features of {name!r} any more; run `rince evaluate {run.folder}` again")
+    levels = {level: group_numbers(groups)[labels] for level, groups in noted["levels"].items()}
+    return Samples(made.features, levels, made.embeddings)
+
+
+def _shown_set(run: TrainedRun, name: str, noted: dict[str, Any], albums: dict[tuple[str, str], Album]) -> ShownSet:
+    def album(side: str) -> Album:
+        facts = noted[side]
+        key = (noted["source"], facts["fingerprint"])
+        if key not in albums:  # thousands of samples that another run has opened already
+            reopen = reopened(run, noted["source"], noted["splits"][side])
+            albums[key] = Album(facts["labels"], facts["fingerprint"], facts["names"], reopen, str(run.folder))
+        return albums[key]
+
+    classes = tuple(noted["classes"])
+    levels = _levels(classes, noted["paths"], noted["levels"])
+    return ShownSet(name, noted["source"], noted["thing"], classes, levels, album("train"), album("test"))
+
+
+def _refuse_other_data(shown: Shown, first: Shown) -> None:
+    both = f"{first.folder} and {shown.folder} cannot stand in one report:"
+    if shown.data.thing != first.data.thing:
         raise DataError(
-            f"{first.folder} and {folder} cannot stand in one report: one was trained on {kinds[0]}, the other on "
-            f"{kinds[1]}; write one report each"
+            f"{both} one was trained on {first.data.thing}s, the other on {shown.data.thing}s; write one report each"
         )
-    if run.recipe.clips is None:
-        data, train, test = _open_images(run, results, first, tell)
-    else:
-        data, train, test = _open_videos(run, figures, first)
-    return Shown(folder, run.recipe, results, figures, _lines(folder / METRICS), "", data, train, test)
-
-
-def _open_images(
-    run: TrainedRun, results: dict[str, Any], first: Shown | None, tell: Tell
-) -> tuple[Data, Samples, Samples]:
-    folder, settings = run.folder, run.recipe.data
-    same_split = first is not None and first.results.get("split") == results.get("split")
-    if first is not None and same_split and first.recipe.data.model_dump() == settings.model_dump():
-        data = first.data  # thousands of images, already decoded
-    else:
-        train_images, test_images = (
-            load_split(run, split) for split in (settings.train_split, results.get("split", settings.test_split))
-        )
-        data = Data(
-            train_images, test_images, tuple(map(str, test_images.class_names)), _levels(test_images, settings.taxonomy)
-        )
-    assert not isinstance(data.train, Videos)
-    assert not isinstance(data.test, Videos)
-    if first is not None:
-        _refuse_other_data(folder, data, first)
-    levels = class_levels(data.train, settings.taxonomy)
-    if results.get("levels") not in (None, levels_fingerprint(levels)):
-        raise DataError(
-            f"the taxonomy of {folder} has changed since it was judged; run `rince evaluate {folder}` again"
-        )
-    train, test = (
-        load_samples(run, images, levels, name, tell) for name, images in (("train", data.train), ("test", data.test))
-    )
-    return data, train, test
-
-
-def _open_videos(run: TrainedRun, figures: dict[str, Any], first: Shown | None) -> tuple[Data, Samples, Samples]:
-    """Needs what judging has left, and no video: those that are gone have no picture, and that is all."""
-    if not figures.get("sets"):
-        raise DataError(f"{run.folder} was judged by an older rince; run `rince evaluate {run.folder}` again")
-    seen = {(videos.fingerprint, videos.paths): videos for videos in (first.data.all_videos if first else ())}
-
-    def videos_of(facts: dict[str, Any], side: str) -> Videos:
-        own = noted(facts, side)
-        return seen.get((own.fingerprint, own.paths), own)  # already looked for on the disk
-
-    sets = {name: (videos_of(facts, "train"), videos_of(facts, "test")) for name, facts in figures["sets"].items()}
-    name, (train, test) = next(iter(sets.items()))
-    classes = tuple(map(str, test.class_names))
-    data = Data(train, test, classes, (Level("class", classes, tuple(range(len(classes)))),), sets)
-    if first is not None:
-        _refuse_other_data(run.folder, data, first)
-    kept = [
-        kept_features(run, f"{name}-{side}", videos.fingerprint) for side, videos in (("train", train), ("test", test))
-    ]
-    samples = [
-        Samples(made.features, {"class": videos.labels}, made.embeddings)
-        for made, videos in zip(kept, (train, test), strict=True)
-    ]
-    return data, samples[0], samples[1]
-
-
-def _refuse_other_data(folder: Path, data: Data, first: Shown) -> None:
-    both = f"{first.folder} and {folder} cannot stand in one report:"
-    pairs = [(first.data.test, data.test)]
-    pairs += [(first.data.sets[name][1], data.sets[name][1]) for name in data.sets if name in first.data.sets]
+    pairs = [(first.data, shown.data)]
+    pairs += [(first.sets[name], shown.sets[name]) for name in shown.sets if name in first.sets]
     for theirs, own in pairs:
-        if own.fingerprint != theirs.fingerprint:
-            things = f"{data.thing}s"
+        if own.test.fingerprint != theirs.test.fingerprint:
+            things = f"{own.thing}s"
             raise DataError(
-                f"{both} they were tested on different {things} ({theirs.source!r}, {len(theirs):,} {things}, and "
-                f"{own.source!r}, {len(own):,}); write one report each"
+                f"{both} they were tested on different {things} ({theirs.source!r}, {len(theirs.test):,} {things}, and "
+                f"{own.source!r}, {len(own.test):,}); write one report each"
             )
-    if data.levels != first.data.levels:
+    if shown.data.levels != first.data.levels:
         raise DataError(
-            f"{both} their classes are grouped differently, by {_level_names(first.data)} and by {_level_names(data)}; "
-            "use one data.taxonomy for both"
+            f"{both} their classes are grouped differently, by {_level_names(first.data)} and by "
+            f"{_level_names(shown.data)}; use one data.taxonomy for both"
         )
 
 
-def _level_names(data: Data) -> str:
+def _level_names(data: ShownSet) -> str:
     return ", ".join(f"{level.name} ({len(level.groups)})" for level in data.levels)
 
 
-def _levels(images: ImageSet | LargeImages, taxonomy: str) -> tuple[Level, ...]:
+def _levels(classes: tuple[str, ...], paths: list[list[str]], levels: dict[str, list[str]]) -> tuple[Level, ...]:
     """Levels with short names: the last part of a group's path, or the whole of it where two would be the same."""
-    paths = class_paths(images, taxonomy)
-    levels = []
-    for up, (level, whole) in enumerate(class_levels(images, taxonomy).items()):
+    found = []
+    for up, (name, whole) in enumerate(levels.items()):
         order = {group: number for number, group in enumerate(dict.fromkeys(whole))}
         last = {group: path[max(0, len(path) - 1 - up)] for group, path in zip(whole, paths, strict=True)}
         if up == 0:
-            last = dict(zip(whole, map(str, images.class_names), strict=True))
+            last = dict(zip(whole, classes, strict=True))
         short = list(last.values())
-        groups = tuple(name if short.count(name) == 1 else group for group, name in last.items())
-        levels.append(Level(level, groups, tuple(order[group] for group in whole)))
-    return tuple(levels)
+        groups = tuple(label if short.count(label) == 1 else group for group, label in last.items())
+        found.append(Level(name, groups, tuple(order[group] for group in whole)))
+    return tuple(found)
 
 
 def _lines(path: Path) -> tuple[dict[str, float], ...]:

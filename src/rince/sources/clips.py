@@ -1,7 +1,6 @@
 """Clips of videos: which frames are the query, the shot and the video positive, and their pixels.
 
-Which frames are taken is a function of (seed, epoch, sample id), as the order and the views are. A query clip and its
-positives are read in one pass over the file.
+Which frames are taken is a function of (seed, epoch, sample id), as the order and the views are.
 """
 
 from __future__ import annotations
@@ -17,13 +16,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from rince.sources.video_file import Pixels, read_frames
-from rince.draws import uniform
+from rince.draws import CLIP_PLACES, uniform
 from rince.sources.video_layouts import Ranges
 from rince.sources.video_index import VideoIndex
-from rince.views.pixels import Views
 from rince.errors import ConfigError, DataError, ShapeError
 
-CLIP_VIEW = 2**31 - 2  # a view number no view uses: keeps which frames are taken apart from what views draw
 QUERY, SHOT, VIDEO = range(3)
 CLIP_OF_VIEW = (QUERY, QUERY, SHOT, VIDEO)  # view 1, the frame positive, is another view of the query's frames
 OUTCOMES = ("whole", "shrunk", "dropped_video", "dropped_shot", "left_out")
@@ -140,7 +137,7 @@ class ClipSampler:
         """
         if len(lengths) != len(sample_ids) or (ranges is not None and len(ranges) != len(sample_ids)):
             raise ShapeError(f"one length (and ranges) per sample: got {len(lengths)} for {len(sample_ids)} samples")
-        draws = uniform(seed, epoch, CLIP_VIEW, sample_ids.cpu(), 3).double().tolist()
+        draws = uniform(seed, epoch, CLIP_PLACES, sample_ids.cpu(), 3).double().tolist()
         positions = torch.full((len(sample_ids), 3, self.frames), -1)
         for row, length in enumerate(torch.as_tensor(lengths).tolist()):
             where = None if ranges is None else ranges[row]
@@ -228,59 +225,6 @@ class _Places:
         return starts
 
 
-class Clips:
-    """(epoch, sample id) → the clips of a query under the crops of their views.
-
-    View 0 is the query, 1 the frame positive (the same frames), 2 the shot positive and 3 the video positive. The crop
-    of each view is taken here, with the numbers that the view draws; the rest of a view is for the whole batch.
-
-    Args:
-        index: videos, every one long enough (see `long_enough`); the sample id is the place in it.
-        sampler: of the frames.
-        views: of the clips.
-        seed: of frames and views.
-        numbers: of the views to make.
-    """
-
-    def __init__(
-        self, index: VideoIndex, sampler: ClipSampler, views: Views, seed: int, numbers: Sequence[int] = (0, 1, 2, 3)
-    ) -> None:
-        if not set(numbers) <= set(range(len(CLIP_OF_VIEW))):
-            raise ConfigError(f"views of clips are 0 query, 1 frame, 2 shot, 3 video; got {tuple(numbers)}")
-        self.index, self.sampler, self.views, self.seed, self.numbers = index, sampler, views, seed, tuple(numbers)
-
-    def __len__(self) -> int:
-        return len(self.index)
-
-    def __getitem__(self, key: tuple[int, int]) -> tuple[Tensor, Tensor]:
-        """The clips, `(views, 3, time, size, size)` uint8, and which are there, `(views,)` bool; others are zeros."""
-        epoch, sample = key
-        ids, path, track = torch.tensor([sample]), self.index.videos.paths[sample], self.index.tracks[sample]
-        drawn = self.sampler.draw(self.seed, epoch, ids, [track.frames], [self.index.ranges_of(sample)])[0].numpy()
-        clips = [drawn[CLIP_OF_VIEW[view]] for view in self.numbers]
-        wanted = np.unique(np.stack(clips))
-        wanted = wanted[wanted >= 0]
-        frames = read_frames(path, track, wanted.tolist(), short_side=self.index.short_side)
-        size = self.views.size
-        crops = torch.zeros(len(clips), 3, self.sampler.frames, size, size, dtype=torch.uint8)
-        present = torch.tensor([bool(clip[0] >= 0) for clip in clips])
-        for place in present.nonzero()[:, 0].tolist():
-            boxes = self.views.draw_parameters(
-                *frames.shape[1:3], seed=self.seed, epoch=epoch, view=self.numbers[place], sample_ids=ids
-            ).boxes
-            crops[place] = _cropped(frames[np.searchsorted(wanted, clips[place])], boxes[0].tolist(), size)
-        return crops, present
-
-    def batch(self, epoch: int, samples: Sequence[int]) -> tuple[Tensor, Tensor]:
-        """The same of several samples, or of none: `(samples, views, …)` and `(samples, views)`."""
-        views, size = len(self.numbers), self.views.size
-        crops = torch.empty(len(samples), views, 3, self.sampler.frames, size, size, dtype=torch.uint8)
-        present = torch.empty(len(samples), views, dtype=torch.bool)
-        for place, sample in enumerate(samples):
-            crops[place], present[place] = self[epoch, sample]
-        return crops, present
-
-
 def long_enough(index: VideoIndex, sampler: ClipSampler) -> VideoIndex:
     """The videos that the sampler can take clips from; the others join those left out, with the reason."""
     fits = sampler.fits(index.lengths, index.ranges)
@@ -326,7 +270,7 @@ def read_strip(index: VideoIndex, video: int, *, frames: int, short_side: int) -
     return torch.from_numpy(pixels).permute(0, 3, 1, 2).contiguous()
 
 
-def _cropped(frames: Pixels, box: Sequence[int], size: int) -> Tensor:
+def cropped(frames: Pixels, box: Sequence[int], size: int) -> Tensor:
     """`(time, height, width, 3)` → the box as `(3, time, size, size)`."""
     top, left, height, width = box
     crop = torch.from_numpy(frames[:, top : top + height, left : left + width]).permute(0, 3, 1, 2)

@@ -4,35 +4,31 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import overload
+from typing import ClassVar, overload
 
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from rince.sources.image_file import OpenedImage, Pixels
 from rince.errors import DataError
+from rince.hierarchy.levels import column_paths, no_own_paths
+from rince.sources.image_file import OpenedImage, Pixels
+from rince.sources.source import Made, Preview, Source
+from rince.sources.splits import SPLITS, chosen_classes, places_in_class
+from rince.views.pixels import Cropped, PixelViews, with_channels
+from rince.views.tensors import ViewParameters, joined
 
 SUFFIXES = {".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"}
+OPEN = 128  # images at a time: enough to draw for many at once; encoded, they lie in memory
 UNLABELLED = ("image",)  # the one class of images that have no label
-# Folder and file names that mean a split, and the one name we give it.
-SPLITS = {
-    "train": "train",
-    "training": "train",
-    "val": "val",
-    "valid": "val",
-    "validation": "val",
-    "dev": "val",
-    "test": "test",
-    "testing": "test",
-}
 
 
 class ArrowImages(Sequence[Path | bytes]):
@@ -82,33 +78,121 @@ class SomeOf(Sequence[Path | bytes]):
 
 
 @dataclass(frozen=True, eq=False)
-class LargeImages:
-    """Images of any size, kept encoded and decoded on request.
+class Images(Source):
+    """What images in memory and encoded ones have in common.
 
     Attributes:
-        items: one file path or the encoded bytes per image.
         labels: `(number,)` int64.
         class_names: names in label order.
         superclasses: `(classes,)` int64, the superclass of every class (-1: no sample tells), or None.
         superclass_names: names in the order of `superclasses`; empty without them.
         folder_paths: the folders of every class from the top down, if they are nested, else None.
         source: where the images come from, for messages.
-        split: the split asked for.
-        rows: `(number,)` int64, the row of each image in its split, or its place in the list of files.
+        views: what makes views of them; None for images that are only looked at.
     """
 
-    items: Sequence[Path | bytes]
+    thing: ClassVar[str] = "image"
+
     labels: Tensor
     class_names: tuple[str, ...]
     superclasses: Tensor | None = None
     superclass_names: tuple[str, ...] = ()
     folder_paths: tuple[tuple[str, ...], ...] | None = None
     source: str = "images"
+    views: PixelViews | None = None
+
+    @property
+    def made_by(self) -> PixelViews:
+        """What makes views of them."""
+        assert self.views is not None, "images without views are only looked at"
+        return self.views
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Channels, height and width of a view."""
+        return len(self.made_by.mean), self.made_by.size, self.made_by.size
+
+    def own_paths(self, taxonomy: str) -> list[tuple[str, ...]]:
+        """By the superclass column, or by nested folders."""
+        if taxonomy == "folders" and self.folder_paths is not None:
+            return list(self.folder_paths)
+        if taxonomy == "column" and self.superclasses is not None:
+            return column_paths(self.class_names, self.superclasses, self.superclass_names, self.source)
+        raise no_own_paths(taxonomy, self.source)
+
+    def for_probe(self) -> Images:
+        """Crop and flip alone."""
+        return replace(self, views=self.made_by.crop_and_flip())
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ImageFiles(Images):
+    """Images of any size, kept encoded and decoded on request.
+
+    Attributes:
+        items: one file path or the encoded bytes per image.
+        split: the split asked for.
+        rows: `(number,)` int64, the row of each image in its split, or its place in the list of files.
+    """
+
+    items: Sequence[Path | bytes]
     split: str = "train"
     rows: Tensor | None = None
 
-    def __len__(self) -> int:
-        return len(self.labels)
+    def load(self, ids: Tensor, numbers: Sequence[int], *, seed: int, epoch: int) -> Cropped:
+        """The crops that the views take, cut out while decoding, and all that the views draw."""
+        size = self.made_by.size
+        crops = torch.empty(len(ids), len(numbers), 3, size, size, dtype=torch.uint8)
+        drawn: list[list[ViewParameters]] = [[] for _ in numbers]
+        for start in range(0, len(ids), OPEN):
+            part = ids[start : start + OPEN]
+            with ExitStack() as stack:  # opened to learn their sizes; boxes are drawn for all of them at once
+                opened = [stack.enter_context(self.opened(sample)) for sample in part.tolist()]
+                sizes = [torch.tensor([getattr(image, side) for image in opened]) for side in ("height", "width")]
+                for parameters, view in zip(drawn, numbers, strict=True):
+                    made = self.made_by.draw_parameters(*sizes, seed=seed, epoch=epoch, view=view, sample_ids=part)
+                    parameters.append(made)
+                boxes = torch.stack([parameters[-1].boxes for parameters in drawn], dim=1).tolist()
+                for image, of_views, out in zip(opened, boxes, crops[start : start + OPEN], strict=True):
+                    cut(image, of_views, out)
+        return Cropped(crops, [joined(parameters) for parameters in drawn])
+
+    def finish(self, loaded: Cropped, device: torch.device) -> Made:
+        """All of a view but the crop, which is taken already."""
+        return Made([self.made_by.apply_cropped(*each, device) for each in loaded.by_view()])
+
+    def plain(self, ids: Tensor) -> Tensor:
+        """The test view, with the channels that the encoder takes."""
+        views = self.made_by
+
+        def prepare(index: int) -> Tensor:
+            with self.opened(index) as opened:
+                shrinkage = opened.shrinkage(min(opened.height, opened.width), views.size)
+                image = torch.from_numpy(opened.pixels(shrinkage))
+            return views.resize_and_normalise(with_channels(image[None], len(views.mean)))
+
+        return torch.cat([prepare(index) for index in ids.tolist()])
+
+    def preview(self, row: int) -> Preview:
+        """The image; none if it cannot be read any more."""
+        try:
+            return Preview(torch.from_numpy(self.pixels(row)), self.name(row))
+        except DataError:
+            return Preview(None, self.name(row))
+
+    def name(self, row: int) -> str:
+        """The file below its source, or the row."""
+        item = self.items[row]
+        return _below(item, self.source) if isinstance(item, Path) else super().name(row)
+
+    def place(self, row: int) -> str:
+        """The file, or the row."""
+        item = self.items[row]
+        return str(item) if isinstance(item, Path) else super().name(row)
+
+    def notes(self) -> list[str]:
+        """That they are resized."""
+        return [] if self.views is None else [f"{len(self):,} images of several sizes, resized to {self.views.size}"]
 
     def decode(self, index: int) -> Tensor:
         """One image as uint8 `(3, height, width)`: RGB, without its alpha, not turned by its EXIF entry."""
@@ -131,10 +215,10 @@ class LargeImages:
             return f"file {str(item)!r}"
         return f"row {index if self.rows is None else int(self.rows[index])} of split {self.split!r}"
 
-    def limited(self, limit: int) -> LargeImages:
+    def limited(self, limit: int) -> ImageFiles:
         """The first `limit / classes` images of every class; the first `limit % classes` classes give one more."""
         each, more = divmod(limit, len(self.class_names))
-        kept = self._places() < each + (self.labels < more)
+        kept = places_in_class(self.labels) < each + (self.labels < more)
         if not kept.any():
             raise DataError(
                 f"limit {limit} keeps nothing of {self.source!r}: it asks for one image of each of the first {more} "
@@ -142,9 +226,9 @@ class LargeImages:
             )
         return self._some(kept.nonzero()[:, 0])
 
-    def part(self, part: slice, split: str) -> LargeImages:
+    def part(self, part: slice, split: str) -> ImageFiles:
         """Some of the images of every class, as if they were a split of this name."""
-        places = self._places()
+        places = places_in_class(self.labels)
         chosen = torch.zeros(int(places.max()) + 1, dtype=torch.bool)
         chosen[part] = True
         kept = chosen[places].nonzero()[:, 0]
@@ -152,43 +236,26 @@ class LargeImages:
             raise DataError(f"split {split!r} of {self.source!r} is empty: no class has so many images")
         return replace(self._some(kept), split=split)
 
-    def _places(self) -> Tensor:
-        """`(number,)`: how many images of its class come before each."""
-        order = self.labels.argsort(stable=True)
-        counts = self.labels.bincount()
-        places = torch.empty_like(order)
-        places[order] = torch.arange(len(order)) - (counts.cumsum(0) - counts).repeat_interleave(counts)
-        return places
-
-    def of_classes(self, wanted: Sequence[str], list_name: str) -> LargeImages:
+    def of_classes(self, wanted: Sequence[str], list_name: str) -> ImageFiles:
         """The images of these classes, which keep their order and get new labels from 0.
 
         Args:
             wanted: class names.
             list_name: what to call them in a message.
         """
-        absent = [name for name in wanted if name not in self.class_names]
-        if absent:
-            raise DataError(
-                f"{self.source!r} lacks {len(absent)} of the {len(wanted)} classes of {list_name!r}, {absent[0]!r} "
-                f"first; its {len(self.class_names)} classes are called like {self.class_names[0]!r}"
-            )
-        chosen = [label for label, name in enumerate(self.class_names) if name in set(wanted)]
-        renumbered = torch.full((len(self.class_names),), -1)
-        renumbered[chosen] = torch.arange(len(chosen))
-        kept = (renumbered[self.labels] >= 0).nonzero()[:, 0]
-        if len(kept) == 0:
-            raise DataError(f"split {self.split!r} of {self.source!r} has no image of the classes of {list_name!r}")
+        kept, labels, chosen = chosen_classes(
+            self.labels, self.class_names, wanted, list_name=list_name, source=self.source, split=self.split
+        )
         paths = self.folder_paths
         return replace(
             self._some(kept),
-            labels=renumbered[self.labels[kept]],
+            labels=labels,
             class_names=tuple(self.class_names[label] for label in chosen),
             superclasses=None if self.superclasses is None else self.superclasses[chosen],
             folder_paths=None if paths is None else tuple(paths[label] for label in chosen),
         )
 
-    def _some(self, kept: Tensor) -> LargeImages:
+    def _some(self, kept: Tensor) -> ImageFiles:
         rows = torch.arange(len(self)) if self.rows is None else self.rows
         return replace(self, items=SomeOf(self.items, kept.tolist()), labels=self.labels[kept], rows=rows[kept])
 
@@ -211,15 +278,24 @@ class LargeImages:
         return max((item.stat().st_mtime_ns for item in self.items if isinstance(item, Path)), default=0)
 
 
-def split_part(split: str) -> tuple[str, slice | None]:
-    """`val[:40]` → the split, and which images of every class."""
-    found = re.fullmatch(r"(.+)\[(\d*):(\d*)\]", split)
-    if found is None:
-        return split, None
-    return found[1], slice(*(int(end) if end else None for end in found.groups()[1:]))
+def cut(image: OpenedImage, boxes: list[list[int]], out: Tensor) -> None:
+    """Decodes an image once and cuts the boxes of all views out of it.
+
+    Args:
+        image: not yet decoded.
+        boxes: top, left, height and width of every view, in pixels of the stored image.
+        out: `(views, 3, size, size)` uint8, where the crops go.
+    """
+    size = out.shape[-1]
+    shrinkage = image.shrinkage(min(min(box[2:]) for box in boxes), size)
+    pixels = image.pixels(shrinkage)  # channels last in memory, which torch resizes fastest
+    for box, crop in zip(boxes, out, strict=True):
+        top, left, height, width = (side // shrinkage for side in box)
+        part = torch.from_numpy(pixels[None, :, top : top + height, left : left + width])
+        crop[:] = F.interpolate(part, (size, size), mode="bilinear", antialias=True)[0]  # large images shrink a lot
 
 
-def read_folder(source: str, split: str) -> LargeImages:
+def read_folder(source: str, split: str) -> ImageFiles:
     """The images of one split of a folder of class folders, which may be nested, with split folders on top.
 
     A folder without split folders is all "train". Every folder that holds images is a class, named by its own name, or
@@ -249,7 +325,7 @@ def read_folder(source: str, split: str) -> LargeImages:
     shared = Counter(path[-1] for path in paths)
     names = tuple(path[-1] if shared[path[-1]] == 1 else "/".join(path) for path in paths)
     index = {path: number for number, path in enumerate(paths)}
-    return LargeImages(
+    return ImageFiles(
         items=[image for _, image in chosen],
         labels=torch.tensor([index[path] for path, _ in chosen]),
         class_names=names,
@@ -259,7 +335,7 @@ def read_folder(source: str, split: str) -> LargeImages:
     )
 
 
-def find_images(source: str) -> LargeImages:
+def find_images(source: str) -> ImageFiles:
     """One image file, or all image files below a folder, sorted by path and without labels (all are 0)."""
     root = Path(source)
     if root.is_file():
@@ -270,7 +346,7 @@ def find_images(source: str) -> LargeImages:
         raise DataError(f"there is no file and no folder {source!r}; give an image or a folder of images")
     if not files:
         raise DataError(f"no file under {source!r} ends in {' '.join(sorted(SUFFIXES))}")
-    return LargeImages(
+    return ImageFiles(
         items=files, labels=torch.zeros(len(files), dtype=torch.int64), class_names=UNLABELLED, source=source
     )
 

@@ -4,15 +4,38 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from rince.draws import uniform
+from rince.draws import ORDER, uniform
 from rince.errors import DataError
 
-ORDER_VIEW = 2**31 - 1  # a view number no view uses: keeps the order apart from what views draw
 HELD_OUT_EPOCH = -1  # an epoch no training has: says which samples are held out, and what their views draw
+
+
+class BatchOrder(Protocol):
+    """Which samples make the batch of a step; a function of its arguments, so that any step can be found."""
+
+    @property
+    def batch(self) -> int:
+        """How many samples make a batch, over all processes."""
+        ...
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """How many batches an epoch has."""
+        ...
+
+    @property
+    def held_out_ids(self) -> Tensor:
+        """Ids of samples that no epoch has; none where nothing is held out."""
+        ...
+
+    def ids(self, epoch: int, step: int) -> Tensor:
+        """Sample ids of a step of an epoch."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -65,13 +88,9 @@ class Order:
         """The ids of all samples that are trained on, in the order of this epoch."""
         return self.kept[permutation(len(self.kept), self.seed, epoch)]
 
-    def ids(self, epoch: int, step: int, *, process: int = 0, processes: int = 1) -> Tensor:
-        """Sample ids of a step of an epoch, or the part of them that one process takes.
-
-        Parts are contiguous, so that parts gathered in the order of processes make the batch again.
-        """
-        batch = self.epoch(epoch)[step * self.batch : (step + 1) * self.batch]
-        return batch.tensor_split(processes)[process]
+    def ids(self, epoch: int, step: int) -> Tensor:
+        """Sample ids of a step of an epoch. Processes take contiguous parts, which gathered make the batch again."""
+        return self.epoch(epoch)[step * self.batch : (step + 1) * self.batch]
 
 
 @dataclass(frozen=True)
@@ -88,4 +107,4 @@ class OneByOne(Order):
 @functools.lru_cache(maxsize=2)  # steps ask for their epoch one by one
 def permutation(number: int, seed: int, epoch: int) -> Tensor:
     """`(number,)`: 0 … number - 1 in an order that is a function of seed and epoch."""
-    return uniform(seed, epoch, ORDER_VIEW, torch.arange(number), 1)[:, 0].argsort(stable=True)
+    return uniform(seed, epoch, ORDER, torch.arange(number), 1)[:, 0].argsort(stable=True)

@@ -15,10 +15,8 @@ import torch
 from torch import Tensor
 
 from rince.sources.video_file import Track, inspect
-from rince.sources.video_layouts import Ranges, VideoList, list_videos
+from rince.sources.video_layouts import Ranges, VideoList
 from rince.errors import ConfigError, DataError
-
-__all__ = ["VideoIndex", "VideoList", "build_index", "list_videos"]
 
 Progress = Callable[[int, int], None]
 
@@ -76,16 +74,24 @@ class VideoIndex:
             left_out=(*self.left_out, *reasons),
         )
 
+    def relabelled(self, labels: Tensor, class_names: tuple[str, ...]) -> VideoIndex:
+        """The same videos with other labels."""
+        return replace(self, videos=replace(self.videos, labels=labels, class_names=class_names))
+
+    def name(self, row: int) -> str:
+        """A video's path below its source."""
+        source, path = Path(self.videos.source), self.videos.paths[row]
+        top = source if source.is_dir() else source.parent
+        return path.relative_to(top).as_posix() if path.is_relative_to(top) else path.name
+
     @cached_property
     def fingerprint(self) -> str:
         """sha256 over class names, and of every video its name below the source, label, track and ranges."""
         digest = hashlib.sha256(repr(self.class_names).encode())
-        source = Path(self.videos.source)
-        top = source if source.is_dir() else source.parent
         ranges = self.ranges or (None,) * len(self)
-        for path, label, track, where in zip(self.videos.paths, self.labels.tolist(), self.tracks, ranges, strict=True):
-            name = path.relative_to(top).as_posix() if path.is_relative_to(top) else path.name
-            digest.update(f"\0{name}\0{label}\0{sorted(asdict(track).items())}\0{where}".encode("utf-8", "replace"))
+        for row, (label, track, where) in enumerate(zip(self.labels.tolist(), self.tracks, ranges, strict=True)):
+            told = f"\0{self.name(row)}\0{label}\0{sorted(asdict(track).items())}\0{where}"
+            digest.update(told.encode("utf-8", "replace"))
         return digest.hexdigest()
 
 

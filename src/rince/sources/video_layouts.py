@@ -12,11 +12,11 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from rince.sources.image_files import SPLITS as IMAGE_SPLITS
+from rince.sources.splits import SPLITS as USUAL_SPLITS
 from rince.errors import ConfigError, DataError
 
 SUFFIXES = {".avi", ".flv", ".m4v", ".mkv", ".mov", ".mp4", ".mpeg", ".mpg", ".ogv", ".ts", ".webm", ".wmv"}
-SPLITS = IMAGE_SPLITS | {"validate": "val"}
+SPLITS = USUAL_SPLITS | {"validate": "val"}
 UNLABELLED = "unlabelled"
 RANGE_COLUMNS = ("frame_ranges", "action_ranges", "ranges")
 UCF_SPLITS, HMDB_SPLITS = "ucfTrainTestlist", "testTrainMulti_7030_splits"
@@ -29,7 +29,7 @@ Ranges = tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True)
-class Row:
+class ListedVideo:
     """One video before labels have numbers: its file, its class, its split, the frames in which clips may lie."""
 
     path: Path
@@ -112,13 +112,7 @@ def list_videos(
     return _chosen(rows, str(source), split)
 
 
-def set_name(source: str | Path) -> str:
-    """What to call a set of videos: the folder it lies in."""
-    path = Path(source).resolve()
-    return path.parent.name if path.suffix == ".csv" else path.name
-
-
-def _chosen(rows: list[Row], source: str, split: str) -> VideoList:
+def _chosen(rows: list[ListedVideo], source: str, split: str) -> VideoList:
     """Rows of some splits; classes are those of all of them, so labels agree."""
     known = {row.split for row in rows} - {"unused"}
     wanted = [SPLITS.get(name, name) for name in split.split("+")]
@@ -163,7 +157,7 @@ def _guess(root: Path, splits: Path | None) -> str:
     return "kth" if first and KTH_NAME.fullmatch(first.stem) else "folders"
 
 
-def _folders(root: Path, _splits: Path | None, _number: int) -> Iterator[Row]:
+def _folders(root: Path, _splits: Path | None, _number: int) -> Iterator[ListedVideo]:
     tops: dict[str, Path] = {}
     for folder in sorted(entry for entry in root.iterdir() if entry.is_dir()):
         known = SPLITS.get(folder.name.lower())
@@ -176,12 +170,12 @@ def _folders(root: Path, _splits: Path | None, _number: int) -> Iterator[Row]:
         for path in video_files(top):
             label = path.parent.relative_to(top).as_posix()
             labels[label == "."] = path
-            yield Row(path, UNLABELLED if label == "." else label, split)
+            yield ListedVideo(path, UNLABELLED if label == "." else label, split)
     if len(labels) == 2:
         raise DataError(f"{str(root)!r} has videos in class folders ({labels[False]}) and in none ({labels[True]})")
 
 
-def _manifest(root: Path, _splits: Path | None, _number: int) -> Iterator[Row]:
+def _manifest(root: Path, _splits: Path | None, _number: int) -> Iterator[ListedVideo]:
     file = root if root.is_file() else root / "manifest.csv"
     if not file.is_file():
         raise DataError(f"{str(root)!r} has no manifest.csv, which layout 'manifest' reads")
@@ -190,7 +184,7 @@ def _manifest(root: Path, _splits: Path | None, _number: int) -> Iterator[Row]:
         split = fields["split"].strip()
         if not all(fields[name] for name in ("path", "label", "split")):
             raise DataError(f"line {line} of {str(file)!r} lacks a path, a label or a split")
-        yield Row(
+        yield ListedVideo(
             file.parent / fields["path"],
             fields["label"],
             SPLITS.get(split.lower(), split),
@@ -198,7 +192,7 @@ def _manifest(root: Path, _splits: Path | None, _number: int) -> Iterator[Row]:
         )
 
 
-def _kinetics(root: Path, splits: Path | None, number: int) -> Iterator[Row]:
+def _kinetics(root: Path, splits: Path | None, number: int) -> Iterator[ListedVideo]:
     lists = _kinetics_lists(root)
     if not lists:
         yield from _folders(root, splits, number)
@@ -212,22 +206,22 @@ def _kinetics(root: Path, splits: Path | None, number: int) -> Iterator[Row]:
                 raise DataError(f"line {line} of {str(file)!r} has times that are no numbers") from error
             name = fields["youtube_id"]
             path = found.get(f"{name}_{times}") or found.get(name) or root / split / f"{name}_{times}.mp4"
-            yield Row(path, fields.get("label") or UNLABELLED, split)  # the test list has no labels
+            yield ListedVideo(path, fields.get("label") or UNLABELLED, split)  # the test list has no labels
 
 
-def _ucf(root: Path, splits: Path | None, number: int) -> Iterator[Row]:
+def _ucf(root: Path, splits: Path | None, number: int) -> Iterator[ListedVideo]:
     folder = _ucf_splits(root, splits)
     if folder is None:
         raise DataError(f"no folder {UCF_SPLITS!r} in or beside {str(root)!r} has classInd.txt; name it with `splits`")
     names = [line.split(maxsplit=1)[1] for line in _lines(folder / "classInd.txt")]
-    yield from (Row(root / name, name, "unused") for name in names)  # so that labels are those of all classes
+    yield from (ListedVideo(root / name, name, "unused") for name in names)  # so that labels are those of all classes
     for split in ("train", "test"):
         for line in _lines(folder / f"{split}list0{number}.txt"):
             name = line.split()[0]
-            yield Row(root / name, name.split("/")[0], split)
+            yield ListedVideo(root / name, name.split("/")[0], split)
 
 
-def _hmdb(root: Path, splits: Path | None, number: int) -> Iterator[Row]:
+def _hmdb(root: Path, splits: Path | None, number: int) -> Iterator[ListedVideo]:
     folder = _hmdb_splits(root, splits)
     if folder is None:
         raise DataError(
@@ -241,10 +235,10 @@ def _hmdb(root: Path, splits: Path | None, number: int) -> Iterator[Row]:
             name, flag = line.rsplit(maxsplit=1)
             if flag not in HMDB_FLAGS:
                 raise DataError(f"{str(file)!r} has the flag {flag!r} for {name!r}; flags are 0, 1 and 2")
-            yield Row(root / label / name, label, HMDB_FLAGS[flag])
+            yield ListedVideo(root / label / name, label, HMDB_FLAGS[flag])
 
 
-def _kth(root: Path, splits: Path | None, number: int) -> Iterator[Row]:
+def _kth(root: Path, splits: Path | None, number: int) -> Iterator[ListedVideo]:
     if (root / "manifest.csv").is_file():
         yield from _manifest(root, splits, number)
         return
@@ -256,10 +250,10 @@ def _kth(root: Path, splits: Path | None, number: int) -> Iterator[Row]:
         match = KTH_NAME.fullmatch(path.stem)
         if not match or int(match[1]) not in split_of:
             raise DataError(f"{str(path)!r} is not named as KTH's videos are, such as person01_walking_d1_uncomp.avi")
-        yield Row(path, match[2], split_of[int(match[1])], ranges.get(path.stem.removesuffix("_uncomp")))
+        yield ListedVideo(path, match[2], split_of[int(match[1])], ranges.get(path.stem.removesuffix("_uncomp")))
 
 
-LAYOUTS: Mapping[str, Callable[[Path, Path | None, int], Iterator[Row]]] = {
+LAYOUTS: Mapping[str, Callable[[Path, Path | None, int], Iterator[ListedVideo]]] = {
     "folders": _folders,
     "manifest": _manifest,
     "kinetics400": _kinetics,

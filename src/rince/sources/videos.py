@@ -1,80 +1,267 @@
-"""Videos as training samples: an index of files, and the rule by which clips are drawn from them."""
+"""Videos: an index of files, clips drawn from them, and what a person is shown of them."""
 
 from __future__ import annotations
 
 import hashlib
+import io
 import os
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal
 
+import numpy as np
 import torch
+from PIL import Image
+from pydantic import Field, PositiveInt
 from torch import Tensor
 
-from rince.config import Clips as ClipSettings
-from rince.sources.clips import Clips, ClipSampler, long_enough
-from rince.sources.video_layouts import SUFFIXES, video_files
-from rince.sources.video_index import Progress, VideoIndex, VideoList, build_index, list_videos
-from rince.views.pixels import Views
+from rince.config import DataSettings
 from rince.errors import DataError
+from rince.files import cache_folder
+from rince.hierarchy.class_lists import read_class_list
+from rince.sources.clips import CLIP_OF_VIEW, ClipSampler, cropped, long_enough, read_strip, read_test_clips
+from rince.sources.source import Made, Preview, Source
+from rince.sources.splits import chosen_classes, places_in_class
+from rince.sources.video_file import read_frames, scaled
+from rince.sources.video_index import VideoIndex, build_index
+from rince.sources.video_layouts import SUFFIXES, VideoList, list_videos, video_files
 from rince.terminal import shown_progress
+from rince.views.pixels import Cropped, PixelViews, PixelViewSettings
+
+STILL = 40  # pixels of the shorter side of a picture
+LONG, FRAMES, MILLISECONDS = 96, 12, 160  # of a film: the longer side, how many frames, how long each
+QUALITY = 45
+TOLD = {
+    "whole": "long enough",
+    "shrunk": "with a smaller stride",
+    "dropped_video": "without video positive",
+    "dropped_shot": "without shot and video positive",
+    "left_out": "too short, left out",
+}
+
+
+class VideoData(DataSettings):
+    """`data.kind=videos`."""
+
+    views: ClassVar[type[PixelViewSettings]] = PixelViewSettings
+    own_keys: ClassVar[int] = 3  # frame, shot and video
+
+    kind: Literal["videos"]
+    source: str = Field(description="folder of videos, or the CSV file of a manifest")
+    layout: Literal["auto", "folders", "manifest", "kinetics400", "ucf101", "hmdb51", "kth"] = Field(
+        "auto", description="how files and splits are named; auto looks"
+    )
+    splits: str | None = Field(None, description="folder of the official split files of UCF101 or HMDB51, if elsewhere")
+    split_number: Literal[1, 2, 3] = Field(1, description="which of the official splits of UCF101 or HMDB51")
+    frames: Annotated[int, Field(ge=2)] = 16
+    stride: PositiveInt = Field(3, description="every so many frames one is taken")
+    gap: Annotated[int, Field(ge=0)] = Field(48, description="frames between the video positive and the others")
+    short: Literal["leave-out", "shrink-stride", "drop-rank"] = Field(
+        "leave-out", description="what becomes of a video too short for query, shot and video positive"
+    )
+    short_side: PositiveInt = Field(160, description="height or width, the smaller, that frames are decoded to")
+    test_clips: PositiveInt = Field(10, description="clips of a test video whose outputs are averaged")
+
+    def open(self, split: str, views: PixelViewSettings, *, own_keys: int | None = None) -> Videos:
+        """The videos of a split; to train, those that are long enough for the clips of a query.
+
+        With more than one key of its own, a query needs room for its shot and its video positive; if not, any video with
+        room for a clip will do.
+        """
+        listed = list_videos(
+            self.source, split, layout=self.layout, split_number=self.split_number, splits=self.splits
+        )
+        with shown_progress(self.source) as tell:  # the first look at many videos takes a while
+            index = build_index(
+                listed,
+                index_cache(self.source),
+                short_side=self.short_side,
+                progress=lambda done, of: tell("looking into videos", done, of),
+            )
+        if self.classes is not None:
+            index = _of_classes(index, self.classes, split)
+        if split == self.train_split and self.limit is not None:
+            index = index.subset(_balanced(index.labels, self.limit))
+        if own_keys is None:
+            return self._videos(index, self.sampler(positives=False), views)
+        sampler = self.sampler(positives=own_keys > 1)
+        outcomes = sampler.report(index.lengths, index.ranges)
+        return self._videos(long_enough(index, sampler), sampler, views, outcomes)
+
+    def input_facts(self, views: PixelViewSettings) -> dict[str, Any]:
+        """How pixels are made."""
+        return views.input_facts()
+
+    def usual_shape(self, views: PixelViewSettings) -> tuple[int, ...]:
+        """Channels, frames, height and width."""
+        return 3, self.frames, views.size, views.size
+
+    def find(self, place: str, views: PixelViewSettings) -> Videos:
+        """One video, or all videos below a folder."""
+        return self._videos(find_videos(place, short_side=self.short_side), self.sampler(positives=False), views)
+
+    def sampler(self, *, positives: bool) -> ClipSampler:
+        """What draws clips by these settings."""
+        return ClipSampler(self.frames, self.stride, self.gap, self.short, positives=positives)
+
+    def _videos(
+        self,
+        index: VideoIndex,
+        sampler: ClipSampler,
+        views: PixelViewSettings,
+        outcomes: dict[str, int] | None = None,
+    ) -> Videos:
+        return Videos(index, sampler, views.build(), outcomes or {}, self.test_clips)
 
 
 @dataclass(frozen=True, eq=False)
-class VideoSet:
-    """Videos of one split that are long enough to draw clips from; stands where images stand.
+class Videos(Source):
+    """Videos, of which clips are drawn.
+
+    View 0 is the query, 1 the frame positive (the same frames), 2 the shot positive and 3 the video positive.
 
     Attributes:
-        index: of the videos.
+        index: of the files.
         sampler: draws clips.
-        outcomes: how many videos the rule for short ones concerned, by what became of them.
-        source: where the videos come from, for messages.
+        views: of the clips.
+        outcomes: how many videos the rule for short ones concerned, by what became of them; empty if it was not asked.
+        copies: clips of a video in testing.
     """
+
+    thing: ClassVar[str] = "video"
+    moves: ClassVar[bool] = True
+    at_once: ClassVar[int] = 16  # type: ignore[misc]
 
     index: VideoIndex
     sampler: ClipSampler
+    views: PixelViews
     outcomes: dict[str, int]
-    source: str = "videos"
-    superclasses: None = None
-    superclass_names: tuple[str, ...] = ()
-    folder_paths: None = None
-
-    def __len__(self) -> int:
-        return len(self.index)
+    copies: int = 1
 
     @property
-    def labels(self) -> Tensor:
+    def source(self) -> str:  # type: ignore[override]
+        """Of the index."""
+        return self.index.videos.source
+
+    @property
+    def labels(self) -> Tensor:  # type: ignore[override]
         """`(number,)` int64."""
         return self.index.labels
 
     @property
-    def class_names(self) -> tuple[str, ...]:
+    def class_names(self) -> tuple[str, ...]:  # type: ignore[override]
         """Names in label order."""
         return self.index.class_names
 
     @property
     def fingerprint(self) -> str:
-        """sha256 over what clips are drawn from."""
+        """sha256 over the videos, and, to train, over what clips are drawn by."""
+        if not self.outcomes:
+            return self.index.fingerprint
         return hashlib.sha256(f"{self.index.fingerprint} {self.sampler}".encode()).hexdigest()
 
-    def clips(self, views: Views, seed: int, numbers: Sequence[int]) -> Clips:
-        """(epoch, sample id) → the cropped clips of its views and which of them it has."""
-        return Clips(self.index, self.sampler, views, seed, numbers)
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Channels, frames, height and width of a clip."""
+        return 3, self.sampler.frames, self.views.size, self.views.size
 
+    def load(self, ids: Tensor, numbers: Sequence[int], *, seed: int, epoch: int) -> Cropped:
+        """The clips under the crops of their views; a query and its positives are read in one pass over the file."""
+        size, frames = self.views.size, self.sampler.frames
+        crops = torch.zeros(len(ids), len(numbers), 3, frames, size, size, dtype=torch.uint8)
+        rows = ids.tolist()
+        sides = [self._side(row) for row in rows]
+        heights, widths = torch.tensor(sides, dtype=torch.int64).view(-1, 2).unbind(1)
+        drawn = [
+            self.views.draw_parameters(heights, widths, seed=seed, epoch=epoch, view=view, sample_ids=ids)
+            for view in numbers
+        ]
+        ranges = [self.index.ranges_of(row) for row in rows]
+        places = self.sampler.draw(seed, epoch, ids, [self.index.tracks[row].frames for row in rows], ranges)
+        places = places[:, [CLIP_OF_VIEW[view] for view in numbers]]
+        for place, row in enumerate(rows):
+            boxes = [parameters.boxes[place].tolist() for parameters in drawn]
+            self._fill(crops[place], row, places[place].numpy(), boxes)
+        return Cropped(crops, drawn, places[:, :, 0] >= 0)
 
-def load_index(source: str, split: str, settings: ClipSettings, *, progress: Progress | None = None) -> VideoIndex:
-    """What is in the videos of a split; looked into once, then read from the cache of the user."""
-    videos = list_videos(
-        source, split, layout=settings.layout, split_number=settings.split_number, splits=settings.splits
-    )
-    return build_index(videos, index_cache(source), short_side=settings.short_side, progress=progress)
+    def _side(self, row: int) -> tuple[int, int]:
+        """Height and width that frames of a video are decoded to."""
+        track = self.index.tracks[row]
+        width, height = scaled(track.width, track.height, self.index.short_side)
+        return height, width
+
+    def _fill(
+        self, crops: Tensor, row: int, clips: np.ndarray[tuple[int, int], np.dtype[np.int64]], boxes: list[list[int]]
+    ) -> None:
+        """Cuts the clips of all views out of one video; a clip that starts at -1 is none, and stays zeros."""
+        wanted = np.unique(clips)
+        wanted = wanted[wanted >= 0]
+        path, track = self.index.videos.paths[row], self.index.tracks[row]
+        frames = read_frames(path, track, wanted.tolist(), short_side=self.index.short_side)
+        for crop, clip, box in zip(crops, clips, boxes, strict=True):
+            if clip[0] >= 0:
+                crop[:] = cropped(frames[np.searchsorted(wanted, clip)], box, self.views.size)
+
+    def finish(self, loaded: Cropped, device: torch.device) -> Made:
+        """All of a view but the crop, which is taken already."""
+        views = [self.views.apply_cropped(*each, device) for each in loaded.by_view()]
+        assert loaded.present is not None
+        return Made(list(views), loaded.present.to(device))
+
+    def plain(self, ids: Tensor) -> Tensor:
+        """Clips spread evenly over each video, the centre cut out."""
+        clips = [
+            read_test_clips(
+                self.index,
+                row,
+                frames=self.sampler.frames,
+                stride=self.sampler.stride,
+                clips=self.copies,
+                size=self.views.size,
+            )
+            for row in ids.tolist()
+        ]
+        return torch.cat([self.views.resize_and_normalise(each) for each in clips])
+
+    def preview(self, row: int) -> Preview:
+        """The frame in the middle; none if the video cannot be read any more."""
+        try:
+            picture = read_strip(self.index, row, frames=1, short_side=STILL)[0]
+        except DataError:
+            return Preview(None, self.name(row))
+        return Preview(picture, self.name(row))
+
+    def film(self, row: int) -> bytes | None:
+        """A few frames of the whole video, over and over."""
+        track = self.index.tracks[row]
+        width, height = scaled(track.width, track.height, LONG)
+        try:
+            strip = read_strip(self.index, row, frames=FRAMES, short_side=max(1, LONG * LONG // max(width, height)))
+        except DataError:
+            return None
+        return _webp(strip)
+
+    def name(self, row: int) -> str:
+        """The file below its source."""
+        return self.index.name(row)
+
+    def place(self, row: int) -> str:
+        """The file."""
+        return str(self.index.videos.paths[row])
+
+    def notes(self) -> list[str]:
+        """What became of short videos, and which files cannot be used."""
+        counts = [f"{count:,} {TOLD[outcome]}" for outcome, count in self.outcomes.items() if count]
+        return ([", ".join(counts)] if counts else []) + [
+            f"left out: {path} ({reason})" for path, reason in self.index.left_out
+        ]
 
 
 def index_cache(source: str) -> Path:
-    """The file that keeps what was found in the videos of a source, in the cache of the user."""
+    """The file that keeps what was found in the videos of a source."""
     name = hashlib.sha256(os.path.abspath(source).encode()).hexdigest()[:32]
-    return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "rince" / "videos" / f"{name}.jsonl"
+    return cache_folder("videos") / f"{name}.jsonl"
 
 
 def find_videos(source: str, *, short_side: int) -> VideoIndex:
@@ -89,32 +276,28 @@ def find_videos(source: str, *, short_side: int) -> VideoIndex:
     return build_index(videos, index_cache(source), short_side=short_side)
 
 
-def load_videos(
-    source: str, split: str, settings: ClipSettings, *, positives: bool, limit: int | None = None
-) -> VideoSet:
-    """The videos of a split that clips can be drawn from, as a recipe says.
+def _webp(frames: Tensor) -> bytes:
+    """`(frames, 3, height, width)` uint8 as an animated WebP that starts over at its end."""
+    first, *others = (Image.fromarray(frame.permute(1, 2, 0).contiguous().numpy()) for frame in frames)
+    out = io.BytesIO()
+    options = {"duration": MILLISECONDS, "loop": 0, "quality": QUALITY, "method": 4}
+    first.save(out, format="WEBP", save_all=True, append_images=others, **options)
+    return out.getvalue()
 
-    Args:
-        source: of the videos.
-        split: such as "train" or "train+val".
-        settings: of the recipe.
-        positives: whether a query needs its shot and video positives; if not, any video with room for a clip will do.
-        limit: keep so many videos, as many of every class as can be.
-    """
-    with shown_progress(source) as tell:  # the first look at many videos takes a while
-        index = load_index(source, split, settings, progress=lambda done, of: tell("looking into videos", done, of))
-    if limit is not None:
-        index = index.subset(_balanced(index.labels, limit))
-    sampler = ClipSampler(settings.frames, settings.stride, settings.gap, settings.short, positives=positives)
-    outcomes = sampler.report(index.lengths, index.ranges)
-    return VideoSet(long_enough(index, sampler), sampler, outcomes, source)
+
+def _of_classes(index: VideoIndex, classes: str, split: str) -> VideoIndex:
+    kept, labels, chosen = chosen_classes(
+        index.labels,
+        index.class_names,
+        read_class_list(classes),
+        list_name=classes,
+        source=index.videos.source,
+        split=split,
+    )
+    return index.subset(kept.tolist()).relabelled(labels, tuple(index.class_names[label] for label in chosen))
 
 
 def _balanced(labels: Tensor, limit: int) -> list[int]:
     """Rows of the first of every class, then of the second, and so on, until there are enough."""
-    counts: Counter[int] = Counter()
-    places = []
-    for label in labels.tolist():
-        places.append(counts[label])
-        counts[label] += 1
+    places = places_in_class(labels).tolist()
     return sorted(sorted(range(len(labels)), key=lambda row: (places[row], row))[:limit])

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from rince.errors import DataError
+from rince.files import written_whole
 
 FORMAT = "rince checkpoint 1"
 
 
 def save_checkpoint(path: Path, state: dict[str, Any]) -> None:
-    """Writes beside the target, flushes to disk, then renames: a reader sees the old file or the new, both whole."""
-    temporary = path.with_name(path.name + ".writing")
-    with temporary.open("wb") as file:
+    """A reader sees the old file or the new, both whole."""
+    with written_whole(path) as file:
         torch.save({"format": FORMAT, **state}, file)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
 
 
 def load_checkpoint(path: Path, keys: set[str]) -> dict[str, Any]:

@@ -5,27 +5,30 @@ The paper's method, the order of events in one step, is `MomentumContrast.step` 
 
 from __future__ import annotations
 
+import math
 import signal
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from rince.config import Recipe
+from rince.encoders.encoder import Encoder
 from rince.errors import ConfigError, DataError
-from rince.train.checkpoint import load_checkpoint, save_checkpoint
+from rince.methods.method import Given, Method
 from rince.sources.feed import Feed, Step
-from rince.methods.method import Method, build_method
+from rince.train.checkpoint import load_checkpoint, save_checkpoint
 from rince.train.progress import Progress
 from rince.train.record import CHECKPOINT, METRICS, Metrics, check_data, create_run, locked
 from rince.train.runtime import Runtime, check_logger, is_first_process, make_logger
 from rince.train.schedules import learning_rates, plateau_factor
-from rince.train.setup import Parts, build_parts, build_seeded_encoder, load_backbone, memory_format, total_steps
+from rince.train.setup import NOTHING, Brought, Parts, build_encoder, build_parts, start_from, total_steps
 from rince.train.watch import Watch
 
 STATE = {"encoder", "groups", "steps_per_epoch", "optimizer", "precision", "step", "metrics_position", "validation"}
@@ -36,67 +39,71 @@ class State:
     """All that changes while a run goes on, and so all that a checkpoint holds."""
 
     encoder: nn.Module  # wrapped for precision and processes; `raw` is the module itself
-    raw: nn.Module
+    raw: Encoder
     modules: dict[str, nn.Module]  # what the method remembers, such as twin and bank
     optimizer: Any
-    groups: list[int]  # how many classes, superclasses, …: evaluation builds the same heads
+    shape: tuple[int, ...]  # of a sample; with `groups`, what evaluation needs to build the same encoder
+    groups: list[int]
     steps_per_epoch: int
     step: int = 0
     validation: list[float] = field(default_factory=list)  # loss of the samples held out, after every epoch
 
 
-def train(recipe: Recipe, folder: Path, runtime: Runtime, *, resume: bool) -> bool:
+def train(recipe: Recipe, folder: Path, runtime: Runtime, *, resume: bool, brought: Brought = NOTHING) -> bool:
     """Runs a recipe in its folder, from the start or from its last checkpoint. False if it was interrupted."""
-    parts = build_parts(recipe)
     check_logger(recipe.log.logger)
-    if recipe.in_batch and runtime.processes > 1:
+    if runtime.processes > 1 and not recipe.method.splits_batches:
         raise ConfigError(f"method.kind={recipe.method.kind} compares all samples of a batch; use one device")
+    parts = build_parts(recipe, brought)
+    goes_on = resume and (folder / CHECKPOINT).exists()
+    encoder, told = _first_encoder(recipe, parts, brought, fresh=not goes_on)
     if is_first_process() and not resume:
         create_run(folder, recipe)  # only now that nothing more can be wrong with the recipe and its data
     runtime.launch()
     with locked(folder, enabled=runtime.is_main):
         if runtime.is_main:
-            data = {"source": recipe.data.source, "train": parts.images.fingerprint, "ranks": parts.fingerprint}
+            data = {"source": recipe.data.source, "train": parts.source.fingerprint, "ranks": parts.fingerprint}
             check_data(folder, data)
         runtime.barrier()
-        return _train(recipe, parts, folder, runtime, resume=resume)
+        return _train(recipe, parts, encoder, folder, runtime, goes_on=goes_on, told=told)
 
 
-def _train(recipe: Recipe, parts: Parts, folder: Path, runtime: Runtime, *, resume: bool) -> bool:
-    goes_on = resume and (folder / CHECKPOINT).exists()
-    state, method = _start(recipe, parts, runtime, fresh=not goes_on)
-    position = _restore(state, folder / CHECKPOINT, runtime) if goes_on else 0
-    rates = learning_rates(recipe, parts.order.steps_per_epoch)
-    stop = total_steps(recipe, parts.order.steps_per_epoch)
-    feed = Feed(
-        parts.images,
-        parts.labels,
-        parts.views,
-        parts.order,
-        seed=recipe.seed,
-        device=runtime.device,
-        process=runtime.process,
-        processes=runtime.processes,
-        workers=recipe.data.workers,
-        numbers=method.views,
+def _first_encoder(recipe: Recipe, parts: Parts, brought: Brought, *, fresh: bool) -> tuple[Encoder, str]:
+    """The encoder before its first step, and what there is to say about its start."""
+    example = parts.source.plain(torch.arange(1)) if brought.encoder is not None else None
+    encoder = build_encoder(
+        recipe, parts.source.shape, parts.group_counts, brought=brought.encoder, example=example
     )
+    if recipe.model.start_from and fresh:
+        return encoder, start_from(encoder, Path(recipe.model.start_from))
+    return encoder, ""
+
+
+def _train(
+    recipe: Recipe, parts: Parts, raw: Encoder, folder: Path, runtime: Runtime, *, goes_on: bool, told: str
+) -> bool:
+    state, method = _start(recipe, parts, raw, runtime)
+    position = _restore(state, folder / CHECKPOINT, runtime) if goes_on else 0
+    rates = learning_rates(recipe, state.steps_per_epoch)
+    stop = total_steps(recipe, state.steps_per_epoch)
+    feed = _feed(recipe, parts, runtime)
     metrics = Metrics(folder / METRICS, position, enabled=runtime.is_main)
     logger = make_logger(recipe.log.logger, folder) if runtime.is_main else None
-    progress = Progress(recipe, logger, parts.order.steps_per_epoch, stop, enabled=runtime.is_main)
-    watch, saved_at = Watch(method.rank_count, parts.order.steps_per_epoch), time.monotonic()
+    progress = Progress(recipe, logger, state.steps_per_epoch, stop, enabled=runtime.is_main)
+    watch, saved_at = Watch(method.rank_count, state.steps_per_epoch), time.monotonic()
     with _interruptions() as interrupted, metrics, progress:
+        progress.say(told)
         for step in feed.steps(state.step, stop):
             rate = rates[step.step] * plateau_factor(recipe.schedule, state.validation)
             for group in state.optimizer.param_groups:
                 group["lr"] = rate
             validates = recipe.schedule.kind == "plateau" and (step.step + 1) % state.steps_per_epoch == 0
-            values, logged = _make_gradients(
-                method, state, step, logged=validates or step.step % recipe.log.every_steps == 0, folder=folder
-            )
+            logged = validates or step.step % recipe.log.every_steps == 0
+            line = {"step": step.step, "epoch": step.epoch, "lr": rate}
+            line |= _make_gradients(method, state, step, watch, logged=logged, folder=folder)
             state.optimizer.step()
             state.optimizer.zero_grad()
             state.step += 1
-            line = {"step": step.step, "epoch": step.epoch, "lr": rate, **values}
             if validates:
                 line["validation/loss"] = method.validate(state.encoder, feed.held_out_steps())
                 state.validation += [line["validation/loss"]] if method.comparable else []
@@ -117,14 +124,25 @@ def _train(recipe: Recipe, parts: Parts, folder: Path, runtime: Runtime, *, resu
     return state.step == stop
 
 
+def _feed(recipe: Recipe, parts: Parts, runtime: Runtime) -> Feed:
+    return Feed(
+        parts.source,
+        parts.order,
+        seed=recipe.seed,
+        device=runtime.device,
+        process=runtime.process,
+        processes=runtime.processes,
+        workers=recipe.data.workers,
+        numbers=recipe.view_numbers,
+    )
+
+
 def seconds_per_step(recipe: Recipe, *, limit: float = 5.0) -> float:
     """How long a step takes on this machine, from as many as fit into `limit` seconds, after a first one."""
     parts, runtime = build_parts(recipe), Runtime(1, recipe.train.precision)
-    state, method = _start(recipe, parts, runtime, fresh=False)
-    options = {"seed": recipe.seed, "device": runtime.device, "workers": recipe.data.workers, "numbers": method.views}
-    feed = Feed(parts.images, parts.labels, parts.views, parts.order, **options)  # type: ignore[arg-type]
+    state, method = _start(recipe, parts, _first_encoder(recipe, parts, NOTHING, fresh=False)[0], runtime)
     began = now = 0.0
-    for number, step in enumerate(feed.steps(0, parts.order.steps_per_epoch)):
+    for number, step in enumerate(_feed(recipe, parts, runtime).steps(0, state.steps_per_epoch)):
         method.step(state.encoder, step, logged=False)
         state.optimizer.step()
         state.optimizer.zero_grad()
@@ -133,31 +151,41 @@ def seconds_per_step(recipe: Recipe, *, limit: float = 5.0) -> float:
             began = now
         elif now - began > limit:
             return (now - began) / number
-    return (now - began) / max(1, parts.order.steps_per_epoch - 1)
+    return (now - began) / max(1, state.steps_per_epoch - 1)
 
 
 def _make_gradients(
-    method: Method, state: State, step: Step, *, logged: bool, folder: Path
-) -> tuple[dict[str, Any], bool]:
-    """What is known of a step, as plain values, and whether it is worth a line in the log."""
+    method: Method, state: State, step: Step, watch: Watch, *, logged: bool, folder: Path
+) -> dict[str, float]:
+    """What is known of a step. Off the CPU, values are looked at only where a step is logged: to look is to wait."""
     try:
         outcome = method.step(state.encoder, step, logged=logged)
+        watch.count(outcome.values)
+        if not logged and step.ids.device.type != "cpu":
+            return {}
+        values = plain_values(outcome.values)
+        if not math.isfinite(values["loss"]):
+            raise DataError(f"step {step.step}: the loss is {values['loss']}")
     except DataError as error:
         raise DataError(
             f"{error}. The last checkpoint, if there was one, is kept in {folder}; try a lower optimizer.lr, or a "
             "longer schedule.warmup_epochs"
         ) from None
-    return outcome.values | (outcome.summary or {}), outcome.summary is not None
+    return values | (outcome.summary or {})
 
 
-def _start(recipe: Recipe, parts: Parts, runtime: Runtime, *, fresh: bool) -> tuple[State, Method]:
-    groups = [len(level.unique()) for level in parts.groups]
-    raw = build_seeded_encoder(recipe, parts.channels, groups)
-    if recipe.model.start_from and fresh:
-        load_backbone(raw, Path(recipe.model.start_from))
-    if recipe.model.channels_last:
-        raw.to(memory_format=memory_format(recipe))  # type: ignore[call-overload]
-    method = build_method(recipe, parts, raw, runtime)
+def plain_values(values: dict[str, Tensor]) -> dict[str, float]:
+    """The numbers in the tensors, by one look at the device; counts stay whole numbers."""
+    numbers: Sequence[float] = torch.stack([value.float() for value in values.values()]).tolist()
+    return {
+        name: number if value.is_floating_point() else int(number)
+        for (name, value), number in zip(values.items(), numbers, strict=True)
+    }
+
+
+def _start(recipe: Recipe, parts: Parts, raw: Encoder, runtime: Runtime) -> tuple[State, Method]:
+    given = Given(parts.rank_source, parts.rank_count, parts.groups, raw, runtime)
+    method: Method = recipe.method.build(recipe, given)
     settings = recipe.optimizer
     optimizer: torch.optim.Optimizer
     if settings.kind == "sgd":
@@ -169,7 +197,8 @@ def _start(recipe: Recipe, parts: Parts, runtime: Runtime, *, fresh: bool) -> tu
     if recipe.model.compile:
         raw.compile()
     encoder, wrapped = runtime.wrap(raw, optimizer)
-    return State(encoder, raw, method.modules(), wrapped, groups, parts.order.steps_per_epoch), method
+    steps, shape = parts.order.steps_per_epoch, parts.source.shape
+    return State(encoder, raw, method.modules(), wrapped, shape, parts.group_counts, steps), method
 
 
 def _save(state: State, path: Path, position: int, runtime: Runtime) -> None:
@@ -178,6 +207,8 @@ def _save(state: State, path: Path, position: int, runtime: Runtime) -> None:
         {
             "encoder": state.raw.state_dict(),
             **{name: module.state_dict() for name, module in state.modules.items()},
+            "shape": list(state.shape),
+            "features": state.raw.feature_dim,
             "groups": state.groups,
             "steps_per_epoch": state.steps_per_epoch,
             "optimizer": state.optimizer.state_dict(),
@@ -208,8 +239,14 @@ def _restore(state: State, path: Path, runtime: Runtime) -> int:
 
 @contextmanager
 def _interruptions() -> Iterator[list[int]]:
-    """Collects SIGINT and SIGTERM, so that a run stops between two steps; a second one stops it at once."""
+    """Collects SIGINT and SIGTERM, so that a run stops between two steps; a second one stops it at once.
+
+    Signals reach the main thread alone: a run in another one is stopped by nobody but its own end.
+    """
     seen: list[int] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield seen
+        return
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
 
     def note(number: int, _frame: Any) -> None:

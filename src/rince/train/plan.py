@@ -3,120 +3,103 @@
 from __future__ import annotations
 
 import torch
+from torch import Tensor
 
-from rince.config import ClipRanks, Recipe
-from rince.sources.videos import VideoSet
-from rince.ranks import SampleRanks, TableRanks
+from rince.config import Recipe
+from rince.ranks import RankSource
 from rince.train.schedules import learning_rates
-from rince.train.setup import Parts, build_parts, build_seeded_encoder, total_steps
+from rince.train.setup import NOTHING, Brought, Parts, build_encoder, build_parts, total_steps
 
-SHOWN = 5  # unreadable videos that are named
+SHOWN = 6  # notes of a source that are told in full
+SOME = 1000  # samples that stand for all, for ranks between samples
 
 
-def plan(recipe: Recipe) -> str:
+def plan(recipe: Recipe, brought: Brought = NOTHING) -> str:
     """A page of text: data, ranks, steps, learning rates."""
-    parts = build_parts(recipe)
-    encoder = build_seeded_encoder(recipe, parts.channels, [len(level.unique()) for level in parts.groups])
+    parts = build_parts(recipe, brought)
+    source = parts.source
+    encoder = build_encoder(recipe, source.shape, parts.group_counts, brought=brought.encoder)
     weights = sum(p.numel() for p in encoder.parameters())
     steps, epochs = parts.order.steps_per_epoch, recipe.train.epochs
     total = total_steps(recipe, steps)
-    videos = parts.images if isinstance(parts.images, VideoSet) else None
-    what, network = ("videos", "3D-ResNet") if videos else ("images", "ResNet")
+    things, notes = f"{source.thing}s", source.notes()
+    settings = recipe.model.model_dump(exclude={"kind", "head_hidden", "dim", "compile", "start_from"})
+    network = ", ".join(f"{name} {value}" for name, value in settings.items())
     lines = [
         f"recipe     {recipe.name}, scale {recipe.scale}, seed {recipe.seed}",
-        f"data       {recipe.data.source}: {len(parts.images):,} training {what}, {len(parts.paths)} classes",
-        *(_video_lines(videos) if videos else []),
-        f"encoder    {network}-{recipe.model.depth}, width {recipe.model.width}, {weights:,} parameters",
+        f"data       {recipe.data.source}: {len(source):,} training {things}, {len(parts.paths)} classes",
+        *(f"           {note}" for note in notes[:SHOWN]),
+        *([f"           … and {len(notes) - SHOWN:,} more"] if len(notes) > SHOWN else []),
+        f"encoder    {recipe.model.kind}, {weights:,} parameters" + (f" ({network})" if network else ""),
         *_method_lines(recipe, parts),
-        f"steps      {epochs} epochs of {steps} steps of {recipe.train.batch} {what}: {total:,} steps",
+        f"steps      {epochs} epochs of {steps} steps of {recipe.train.batch} {things}: {total:,} steps",
         *_rate_lines(recipe, steps, total),
     ]
     return "\n".join(lines)
 
 
-def _video_lines(videos: VideoSet) -> list[str]:
-    """What became of short videos, and which files cannot be used."""
-    told = {
-        "whole": "long enough",
-        "shrunk": "with a smaller stride",
-        "dropped_video": "without video positive",
-        "dropped_shot": "without shot and video positive",
-        "left_out": "too short, left out",
-    }
-    counts = [f"{count:,} {told[outcome]}" for outcome, count in videos.outcomes.items() if count]
-    lines = [f"           {', '.join(counts)}"]
-    unreadable = [f"           left out: {path} ({reason})" for path, reason in videos.index.left_out]
-    more = len(unreadable) - SHOWN
-    return lines + unreadable[:SHOWN] + ([f"           … and {more:,} more"] if more > 0 else [])
-
-
 def _method_lines(recipe: Recipe, parts: Parts) -> list[str]:
     settings = ", ".join(f"{name} {value}" for name, value in recipe.method.model_dump().items() if name != "kind")
     lines = [f"method     {recipe.method.kind}" + (f": {settings}" if settings else "")]
-    if recipe.has_bank:
+    if recipe.bank is not None and recipe.twin is not None:
         lines.append(
             f"bank       {recipe.bank.size:,} keys, starts {recipe.bank.start}; "
             f"twin follows with {recipe.twin.momentum}"
         )
-    return lines + (_rank_lines(recipe, parts) if recipe.method.kind == "contrast" else [])
-
-
-def expected_positives(parts: Parts, bank: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Per class and rank, how many positives a full bank is expected to hold, `(classes, ranks)`; and class shares."""
-    assert isinstance(parts.rank_source, TableRanks)
-    classes = len(parts.paths)
-    shares = torch.bincount(parts.images.labels, minlength=classes).double() / len(parts.images)
-    table = parts.rank_source.table
-    found = [((table == rank).double() @ shares) * bank for rank in range(1, parts.rank_count + 1)]
-    return torch.stack(found, dim=1), shares
-
-
-def _clip_lines(recipe: Recipe, ranks: ClipRanks) -> list[str]:
-    words = {0: "a negative", -1: "no part"}
-    own = ", ".join(
-        f"{name} {words.get(rank, f'rank {rank}')}"
-        for name, rank in zip(("frame", "shot", "video"), ranks.own, strict=True)
-    )
-    terms = ", ".join(f"{i}: τ {term.temperature}, {term.positives}" for i, term in enumerate(recipe.terms, start=1))
-    return [f"ranks      {own}; clips of other videos are negatives", f"           {terms}"]
+    return lines + _rank_lines(recipe, parts)
 
 
 def _rank_lines(recipe: Recipe, parts: Parts) -> list[str]:
-    if isinstance(recipe.ranks, ClipRanks):
-        return _clip_lines(recipe, recipe.ranks)
-    if not isinstance(parts.rank_source, TableRanks):
-        return ["ranks      1: the same sample; no labels used", *_sample_lines(recipe, parts)]
-    expected, shares = expected_positives(parts, recipe.bank.size)
+    if recipe.ranks is None or parts.rank_source is None:
+        return []
+    told = [f"{i}: τ {term.temperature}, {term.positives}" for i, term in enumerate(recipe.terms, start=1)]
+    if recipe.ranks.about_own:
+        return [f"ranks      {recipe.ranks.about_own}", f"           {', '.join(told)}"]
+    candidates, where = (recipe.bank.size, "the bank") if recipe.bank else (recipe.train.batch, "a batch")
+    if parts.rank_source.by == "sample":
+        lines = ["ranks      1: the same sample; no labels used"]
+        return lines + _sample_lines(parts.rank_source, parts, candidates, where)
+    expected, shares = expected_positives(parts, candidates)
     lines = []
-    for i, term in enumerate(recipe.terms):
+    for i, term in enumerate(told):
         start = "ranks      " if i == 0 else "           "
         if i >= parts.rank_count:
-            lines.append(
-                f"{start}{i + 1}: τ {term.temperature}, {term.positives}; never used: the taxonomy has no such rank"
-            )
+            lines.append(f"{start}{term}; never used: the taxonomy has no such rank")
             continue
         mean = float(expected[:, i] @ shares)
         empty = [parts.paths[c][-1] for c in (expected[:, i] == 0).nonzero()[:, 0].tolist()]
-        lines.append(
-            f"{start}{i + 1}: τ {term.temperature}, {term.positives}; {mean:.1f} positives expected in the bank"
-        )
+        lines.append(f"{start}{term}; {mean:.1f} positives expected in {where}")
         if empty:
             names = ", ".join(empty[:8]) + (f" and {len(empty) - 8} more" if len(empty) > 8 else "")
             lines.append(f"              empty for {len(empty)} of {len(expected)} classes: {names}")
     return lines
 
 
-def _sample_lines(recipe: Recipe, parts: Parts) -> list[str]:
-    """What a thousand samples find in the whole training set, for ranks between samples."""
-    if not isinstance(parts.rank_source, SampleRanks):
-        return []
-    number = len(parts.images)
-    found = parts.rank_source(torch.arange(0, number, max(1, number // 1000)), torch.arange(number))
+def class_table(ranks: RankSource, classes: int) -> Tensor:
+    """`(classes, classes)` int8: what classes are to each other, by any source of ranks that goes by class."""
+    every = torch.arange(classes)
+    return ranks(every, every)
+
+
+def expected_positives(parts: Parts, candidates: int) -> tuple[Tensor, Tensor]:
+    """Per class and rank, how many positives so many candidates hold, `(classes, ranks)`; and class shares."""
+    assert parts.rank_source is not None
+    classes = len(parts.paths)
+    shares = torch.bincount(parts.source.labels, minlength=classes).double() / len(parts.source)
+    table = class_table(parts.rank_source, classes)
+    found = [((table == rank).double() @ shares) * candidates for rank in range(1, parts.rank_count + 1)]
+    return torch.stack(found, dim=1), shares
+
+
+def _sample_lines(ranks: RankSource, parts: Parts, candidates: int, where: str) -> list[str]:
+    """What a thousand samples find in the whole training set."""
+    number = len(parts.source)
+    found = ranks(torch.arange(0, number, max(1, number // SOME)), torch.arange(number))
     lines = []
     for rank in range(2, parts.rank_count + 1):
-        mean = (found == rank).float().mean().item() * recipe.bank.size
+        mean = (found == rank).float().mean().item() * candidates
         none = 100 * (~(found == rank).any(dim=1)).float().mean().item()
-        lines.append(f"           {rank}: {mean:.1f} positives expected in the bank; none for {none:.0f} % of samples")
+        lines.append(f"           {rank}: {mean:.1f} positives expected in {where}; none for {none:.0f} % of samples")
     return lines
 
 

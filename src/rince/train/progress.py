@@ -57,7 +57,7 @@ class Progress:
 
     @property
     def _on_terminal(self) -> bool:
-        return self.enabled and sys.stderr.isatty()
+        return self.enabled and sys.stderr.isatty() and "ipykernel" not in sys.modules
 
     def __enter__(self) -> Self:
         self._bar.start()
@@ -77,16 +77,27 @@ class Progress:
         if self._first is None:
             self._first = line["step"]
         self._shown |= line
+        if "loss" not in self._shown:
+            return  # off the CPU nobody has looked yet
         done = line["step"] + 1
         rate = (done - self._first) / max(time.monotonic() - self._started, 1e-9)
         if self._on_terminal:
             self._bar.update(self._task, completed=done, values=self._text(rate))
         elif done % self.steps_per_epoch == 0 or done == self.stop:
             left = (self.stop - done) / rate
-            print(f"step {done}/{self.stop}  {self._text(rate)}  {left:.0f} s left", file=sys.stderr, flush=True)
+            self._print(f"step {done}/{self.stop}  {self._text(rate)}  {left:.0f} s left")
         if self._logger and logged:
             numbers = {name: float(value) for name, value in line.items() if name not in ("step", "epoch")}
             self._logger.log_metrics(numbers, line["step"])
+
+    def say(self, text: str) -> None:
+        """A line above the bar, if there is anything to say."""
+        if self.enabled and text:
+            self._print(text)
+
+    def _print(self, text: str) -> None:
+        # A notebook shows what goes to stderr as a failure, and a bar only with widgets: it gets lines.
+        print(text, file=sys.stdout if "ipykernel" in sys.modules else sys.stderr, flush=True)
 
     def warn(self, text: str) -> None:
         """A warning, above the bar."""

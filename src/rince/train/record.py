@@ -21,8 +21,9 @@ from typing import Any, BinaryIO, Self
 import torch
 
 import rince
-from rince.config import Recipe, load_recipe
+from rince.config import Recipe, load_run_recipe
 from rince.errors import ConfigError, DataError
+from rince.files import write_whole
 
 try:
     import fcntl
@@ -44,11 +45,12 @@ def create_run(folder: Path, recipe: Recipe) -> None:
         raise ConfigError(f"cannot write the run folder {folder}: {error.strerror}; choose another --out") from None
 
 
-def open_run(folder: Path) -> Recipe:
-    """The recipe of a run that exists."""
-    if not (folder / RECIPE).is_file():
+def recipe_of(folder: Path) -> Recipe:
+    """The recipe of a run that exists, of today or of before."""
+    path = folder / RECIPE
+    if not path.is_file():
         raise ConfigError(f"{folder} is no run: it has no {RECIPE}; give the folder you passed as --out")
-    return load_recipe(folder / RECIPE)
+    return load_run_recipe(path)
 
 
 def write_environment(folder: Path, data: dict[str, str]) -> None:
@@ -71,10 +73,16 @@ def check_data(folder: Path, data: dict[str, str]) -> None:
     if not path.is_file():
         return write_environment(folder, data)
     try:
-        before = dict(json.loads(path.read_text())["data"])
+        found = json.loads(path.read_text())
+        before = dict(found["data"])
     except (ValueError, KeyError, TypeError):
         raise DataError(f"{path} is damaged, so nobody can tell whether the data is still the same") from None
     for what, is_now in data.items():
+        if before.get(what) != is_now and found.get("rince") != rince.__version__:
+            raise DataError(
+                f"{folder} was started by rince {found.get('rince')}, which noted its {what} differently; it can be "
+                f"evaluated as it is, but not gone on with by {rince.__version__}: start a new run"
+            )
         if before.get(what) != is_now:
             raise DataError(
                 f"the {'data' if what != 'ranks' else 'taxonomy or rank source'} is not what {folder} was started on: "
@@ -136,13 +144,6 @@ class Metrics:
     def __exit__(self, *_: object) -> None:
         if self._file:
             self._file.close()
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Writes a file whole or not at all."""
-    temporary = path.with_name(path.name + ".writing")
-    temporary.write_text(text, encoding="utf-8")
-    os.replace(temporary, path)
 
 
 def _commit() -> str | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
@@ -127,8 +127,17 @@ class Runtime:
             return tensor
         return self.fabric.all_reduce(tensor, reduce_op="sum")  # type: ignore[return-value]
 
+    def totals(self, numbers: Sequence[float]) -> list[float]:
+        """Sums over processes of plain numbers."""
+        if self.processes == 1:
+            return list(numbers)
+        found: list[float] = self.total(torch.tensor(numbers, dtype=torch.float64, device=self.device)).tolist()
+        return found
+
     def any(self, flag: bool) -> bool:
         """Whether any process says so; all get the same answer."""
+        if self.processes == 1:
+            return flag  # nothing to ask a device for
         return bool(self.total(torch.tensor(float(flag), device=self.device)) > 0)
 
     def precision_state(self) -> dict[str, Any]:

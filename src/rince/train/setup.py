@@ -1,153 +1,116 @@
-"""From a recipe to the parts of a run: data, ranks, views, encoder, loss."""
+"""From a recipe to the parts of a run: samples, ranks, order, encoder; or, where a user brings one, to that."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor, nn
 
-from rince.losses.fast_ap import CategoryOrder
-from rince.losses.hierarchical_triplet import NeighbourhoodOrder
-from rince.config import ClipRanks, CrossEntropyMethod, FastAPMethod, HierarchicalTripletMethod, Recipe
+from rince.config import Recipe
+from rince.encoders.encoder import Encoder, feature_width
+from rince.errors import ConfigError, DataError
+from rince.hierarchy.given import Ranked
 from rince.hierarchy.levels import class_levels, class_paths, group_numbers
-from rince.sources.image_files import LargeImages
-from rince.sources.images import ImageSet, load_images
-from rince.sources.order import Order
-from rince.sources.videos import VideoSet, load_videos
-from rince.views.pixels import CLIP_VIEWS, KEY_VIEW, Views
-from rince.errors import ConfigError
-from rince.hierarchy.sources import rank_source
-from rince.loss import RankedInfoNCE, RankTerm
-from rince.encoders.encoder import Encoder, build_encoder
-from rince.ranks import EXCLUDED, InstanceRanks, RankSource, SampleRanks, TableRanks
+from rince.ranks import RankSource
+from rince.sources.order import BatchOrder
+from rince.sources.source import Source
 from rince.train.checkpoint import load_checkpoint
 from rince.train.record import CHECKPOINT
 
+NAMED = 5  # tensors that a message names
 
-class BatchOrder(Protocol):
-    """Which samples make the batch of a step; a function of its arguments, so that any step can be found."""
 
-    @property
-    def steps_per_epoch(self) -> int:
-        """How many batches an epoch has."""
-        ...
+class Brought(NamedTuple):
+    """What a user brings as objects, in place of what the recipe would build."""
 
-    def ids(self, epoch: int, step: int, *, process: int = 0, processes: int = 1) -> Tensor:
-        """Sample ids of a step of an epoch, or the part of them that one process takes."""
-        ...
+    source: Source | None = None
+    test_source: Source | None = None
+    encoder: nn.Module | None = None
+    rank_source: RankSource | None = None
+
+
+NOTHING = Brought()
 
 
 @dataclass(frozen=True)
 class Parts:
     """Everything a run needs that its recipe decides."""
 
-    images: ImageSet | LargeImages | VideoSet
+    source: Source
     paths: list[tuple[str, ...]]
     groups: list[Tensor]
     """For every level of the taxonomy from the fine end: `(classes,)`, the group of every class."""
-    rank_source: RankSource
+    rank_source: RankSource | None
     rank_count: int
-    views: Views
     order: BatchOrder
-    own_keys: dict[int, int] = field(default_factory=lambda: {KEY_VIEW: 1})
-    """Views of a sample that are its own keys, and the rank of each."""
 
     @property
-    def labels(self) -> Tensor:
-        """What ranks are made from: classes, or, without labels, sample ids."""
-        by_sample = isinstance(self.rank_source, InstanceRanks | SampleRanks)
-        return torch.arange(len(self.images)) if by_sample else self.images.labels
+    def rank_labels(self) -> Tensor:
+        """What ranks go by: classes, or ids of samples."""
+        by_sample = self.rank_source is not None and self.rank_source.by == "sample"
+        return torch.arange(len(self.source)) if by_sample else self.source.labels
+
+    @property
+    def group_counts(self) -> list[int]:
+        """How many classes, superclasses, … there are."""
+        return [len(level.unique()) for level in self.groups]
 
     @property
     def fingerprint(self) -> str:
         """sha256 over what ranks are made from: a run must not go on with other ranks than it began with."""
-        digest = hashlib.sha256(repr(self.paths).encode())
-        if isinstance(self.rank_source, TableRanks):
-            digest.update(self.rank_source.table.cpu().numpy().tobytes())
-        if isinstance(self.rank_source, SampleRanks):
-            digest.update(self.rank_source.vectors.cpu().numpy().tobytes())
-        return digest.hexdigest()
-
-    @property
-    def channels(self) -> int:
-        """Of the images."""
-        return int(self.images.images.shape[1]) if isinstance(self.images, ImageSet) else 3
+        ranks = "" if self.rank_source is None else self.rank_source.fingerprint
+        return hashlib.sha256(f"{self.paths!r} {ranks}".encode()).hexdigest()
 
 
-def build_parts(recipe: Recipe, *, check_terms: bool = True) -> Parts:
+def build_parts(recipe: Recipe, brought: Brought = NOTHING, *, check_terms: bool = True) -> Parts:
     """Loads the data and builds the rest around it; every mistake that can be found before training is found here.
 
     Args:
         recipe: of the run.
+        brought: what the user brings.
         check_terms: also that every rank has a term, which only matters for training.
     """
     data = recipe.data
-    images = _load(recipe)
-    channels = int(images.images.shape[1]) if isinstance(images, ImageSet) else 3
-    if channels != len(recipe.views.mean):
-        raise ConfigError(
-            f"images of {data.source!r} have {channels} channel(s), but views.mean has {len(recipe.views.mean)} "
-            "number(s); give views.mean and views.std one number per channel"
-        )
-    paths = class_paths(images, data.taxonomy)
-    groups = [group_numbers(names) for names in class_levels(images, data.taxonomy).values()]
-    source = rank_source(recipe, images.class_names, paths, len(images))
-    own_keys = {KEY_VIEW: 1}
-    if isinstance(recipe.ranks, ClipRanks):
-        own_keys = {view: rank for view, rank in zip(CLIP_VIEWS, recipe.ranks.own, strict=True) if rank != EXCLUDED}
-    rank_count = max(source.ranks, *own_keys.values())
+    source: Source = brought.source or data.open(data.train_split, recipe.views, own_keys=len(recipe.own_ranks))
+    paths = class_paths(source, data.taxonomy)
+    groups = [group_numbers(names) for names in class_levels(source, data.taxonomy).values()]
+    ranks = build_ranks(recipe, source, paths, brought)
+    rank_count = max([ranks.ranks if ranks else 0, *recipe.own_ranks])
     if check_terms:
         _check_terms(recipe, rank_count)
-    if recipe.needs_superclasses and len(groups) < 2:
+    if recipe.method.needs_superclasses and len(groups) < 2:
         raise ConfigError(
             f"method {recipe.method.kind} with these settings needs superclasses, and the classes of "
             f"{data.source!r} have none; set data.taxonomy"
         )
-    return Parts(
-        images=images,
-        paths=paths,
-        groups=groups,
-        rank_source=source,
-        rank_count=rank_count,
-        views=Views(**dict(recipe.views)),
-        order=_order(recipe, images.labels, groups),
-        own_keys=own_keys,
-    )
+    order = recipe.method.order(recipe, source.labels, groups)
+    return Parts(source, paths, groups, ranks, rank_count, order)
 
 
-def _load(recipe: Recipe) -> ImageSet | LargeImages | VideoSet:
-    data = recipe.data
-    if recipe.clips is not None:
-        return load_videos(
-            data.source, data.train_split, recipe.clips, positives=recipe.method.kind == "contrast", limit=data.limit
-        )
-    return load_images(
-        data.source,
-        data.train_split,
-        image_column=data.image_column,
-        label_column=data.label_column,
-        superclass_column=data.superclass_column,
-        classes=data.classes,
-        limit=data.limit,
-    )
-
-
-def _order(recipe: Recipe, labels: Tensor, groups: list[Tensor]) -> BatchOrder:
-    method = recipe.method
-    if isinstance(method, FastAPMethod):
-        return CategoryOrder(labels, groups[1], recipe.train.batch, method.categories, recipe.seed)
-    if isinstance(method, HierarchicalTripletMethod):
-        ranks = TableRanks.from_tree(
-            [tuple(str(int(level[c])) for level in reversed(groups)) for c in range(len(groups[0]))]
-        )
-        return NeighbourhoodOrder(labels, ranks, method.anchors, method.near, method.random, recipe.seed)
-    held_out = recipe.schedule.held_out if recipe.schedule.kind == "plateau" else 0.0
-    return Order(len(labels), recipe.train.batch, recipe.seed, recipe.train.keep_last_batch, held_out)
+def build_ranks(
+    recipe: Recipe, source: Source, paths: list[tuple[str, ...]], brought: Brought = NOTHING
+) -> RankSource | None:
+    """The source of ranks of a run; None for methods without."""
+    if recipe.ranks is None:
+        return None
+    if brought.rank_source is not None:
+        return brought.rank_source
+    found: Any = recipe.ranks.build(Ranked(source.class_names, paths, len(source), recipe.seed))
+    for name in ("ranks", "by", "fingerprint"):
+        if not hasattr(found, name):
+            raise ConfigError(
+                f"ranks.kind={recipe.ranks.kind} gave a {type(found).__name__} without {name!r}; a source of ranks says "
+                "`ranks`, `by` and `fingerprint`, and is called with labels (rince.ranks.RankSource)"
+            )
+    ranked: RankSource = found
+    return ranked
 
 
 def total_steps(recipe: Recipe, steps_per_epoch: int) -> int:
@@ -155,72 +118,95 @@ def total_steps(recipe: Recipe, steps_per_epoch: int) -> int:
     return min(recipe.train.epochs * steps_per_epoch, recipe.train.max_steps or 2**62)
 
 
-def build_loss(recipe: Recipe) -> RankedInfoNCE:
-    """The ranked loss of a recipe."""
-    assert recipe.loss is not None  # the recipe was checked
-    return RankedInfoNCE(
-        [RankTerm(term.temperature, term.positives, term.includes_closer) for term in recipe.loss.terms],
-        over_positives=recipe.loss.over_positives,
-        over_ranks=recipe.loss.over_ranks,
-        allow_any_order=recipe.loss.allow_any_order,
-    )
-
-
-def build_seeded_encoder(recipe: Recipe, channels: int, groups: Sequence[int] = ()) -> Encoder:
-    """The encoder at its start, a function of the seed alone.
+def build_encoder(
+    recipe: Recipe,
+    shape: Sequence[int],
+    groups: Sequence[int],
+    *,
+    brought: nn.Module | None = None,
+    features: int | None = None,
+    example: Any = None,
+) -> Encoder:
+    """The encoder at its start, a function of the seed and of what the user brings.
 
     Args:
         recipe: of the run.
-        channels: of an image.
+        shape: of a sample.
         groups: how many classes, superclasses, … there are; a classifier has an output for each.
+        brought: a network in place of the recipe's; an `Encoder` has its own head already.
+        features: length of its features, if that is known.
+        example: a batch to find it out with; zeros by default.
     """
-    model, method = recipe.model, recipe.method
-    classes: Sequence[int] = ()
-    if isinstance(method, CrossEntropyMethod):
-        classes = groups[:2] if method.superclass_weight else groups[:1]
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(recipe.seed)
-        return build_encoder(
-            depth=model.depth,
-            width=model.width,
-            stem=model.stem,
-            channels=channels,
-            norm=model.norm,
-            head_hidden=model.head_hidden,
-            dim=model.dim,
-            heads=2 if method.kind == "contrast-two-heads" else 1,
-            classes=classes,
-            dims=2 if recipe.clips is None else 3,
-            dropout=method.dropout if isinstance(method, CrossEntropyMethod) else 0.0,
-        )
+        backbone = recipe.model.build(shape) if brought is None else brought
+        if isinstance(backbone, Encoder):
+            if not recipe.method.own_head:
+                raise ConfigError(
+                    f"method.kind={recipe.method.kind} has heads of its own; give the network without its head"
+                )
+            return backbone
+        if features is None:
+            features = feature_width(backbone, torch.zeros(2, *shape) if example is None else example)
+        return Encoder(backbone, recipe.method.head(features, recipe.model, groups), feature_dim=features)
 
 
-def load_backbone(encoder: Encoder, folder: Path) -> None:
-    """Starts an encoder, but for its head, from the weights of a run: all of them, and no others."""
-    saved = load_checkpoint(folder / CHECKPOINT, {"encoder"})["encoder"]
-    found = {name.removeprefix("backbone."): value for name, value in saved.items() if name.startswith("backbone.")}
-    try:
-        encoder.backbone.load_state_dict(found, strict=True)
-    except RuntimeError as error:
-        first = " ".join(str(error).split("\n\t")[1:2]) or str(error)
+def start_from(encoder: Encoder, place: Path) -> str:
+    """Starts an encoder, but for its head, from weights: all of its tensors, or a clear account of what did not fit.
+
+    Args:
+        encoder: to start.
+        place: folder of a run, or a `.safetensors` file; names may start with `backbone.`, as `rince export` writes them.
+
+    Returns:
+        What was found, in a sentence.
+    """
+    saved = _saved_weights(place)
+    inner = {name.removeprefix("backbone."): value for name, value in saved.items() if name.startswith("backbone.")}
+    found = inner or saved
+    wanted = encoder.backbone.state_dict()
+    absent = [name for name in wanted if name not in found]
+    unlike = [
+        f"{name} {tuple(found[name].shape)} for {tuple(value.shape)}"
+        for name, value in wanted.items()
+        if name in found and found[name].shape != value.shape
+    ]
+    if absent or unlike:
+        fits = len(wanted) - len(absent) - len(unlike)
+        lacks = f"; {len(absent)} are not there ({_few(absent)})" if absent else ""
+        other = f"; {len(unlike)} have another shape ({_few(unlike)})" if unlike else ""
         raise ConfigError(
-            f"model.start_from: {folder} holds another network than this recipe describes: {first.strip()} "
-            "Give `model` the settings of that run"
-        ) from None
+            f"model.start_from: of the {len(wanted)} tensors of this network, {fits} fit those of {place}{lacks}{other}. "
+            "Give `model` the settings of that network"
+        )
+    encoder.backbone.load_state_dict({name: found[name] for name in wanted})
+    unused = [name for name in saved if name.removeprefix("backbone.") not in wanted or (inner and name not in inner)]
+    unused = [name for name in unused if not name.startswith("backbone.")] if inner else unused
+    return f"start: all {len(wanted)} tensors of the network from {place}" + (
+        f"; not used: {_few(unused)}" if unused else ""
+    )
 
 
-def memory_format(recipe: Recipe) -> torch.memory_format:
-    """Channels last, for images or for clips."""
-    return torch.channels_last if recipe.clips is None else torch.channels_last_3d
+def _saved_weights(place: Path) -> dict[str, Tensor]:
+    if place.suffix != ".safetensors":
+        saved: dict[str, Tensor] = load_checkpoint(place / CHECKPOINT, {"encoder"})["encoder"]
+        return saved
+    if not place.is_file():
+        raise DataError(f"model.start_from: there is no file {place}")
+    try:
+        return load_file(place)
+    except (SafetensorError, OSError) as error:
+        raise DataError(f"model.start_from: {place} cannot be read as safetensors ({error})") from None
+
+
+def _few(names: Sequence[str]) -> str:
+    return ", ".join(names[:NAMED]) + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")
 
 
 def _check_terms(recipe: Recipe, rank_count: int) -> None:
-    if recipe.method.kind == "triplet":
-        terms, what = len(recipe.method.margins), "method.margins"
-    elif recipe.method.kind == "contrast":
-        terms, what = len(recipe.terms), "loss.terms"
-    else:
+    if recipe.ranks is None:
         return
+    what, terms = recipe.method.rank_terms or ("loss.terms", len(recipe.terms))
     if terms < rank_count:
         raise ConfigError(
             f"the taxonomy gives {rank_count} ranks but {what} has {terms}; add one for every rank (a temperature must "

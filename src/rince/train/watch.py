@@ -7,35 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-WATCHED = 64  # queries of a batch: enough to see how similarities go, where all would cost as much as the loss
 COLLAPSED = 0.95
-
-
-def similarity_summary(similarities: Tensor, ranks: Tensor, terms: int) -> dict[str, float]:
-    """Mean similarity per rank and of negatives, and the share of violated orders between neighbouring ranks.
-
-    An order is violated where a positive of rank i is no closer to the query than one of rank i + 1 (for the last rank:
-    than a negative).
-
-    Args:
-        similarities: `(queries, candidates)`.
-        ranks: likewise.
-        terms: how many ranks there are.
-    """
-    summary = {}
-    for rank in (*range(1, terms + 1), 0):
-        chosen = similarities[ranks == rank]
-        if len(chosen):
-            summary[f"similarity/{rank or 'negative'}"] = chosen.mean().item()
-    order = similarities.argsort(dim=1, descending=True, stable=True)
-    ordered = ranks.gather(1, order)
-    for rank in range(1, terms + 1):
-        closer, further = ordered == rank, ordered == (rank + 1 if rank < terms else 0)
-        pairs = (closer.sum(dim=1) * further.sum(dim=1)).sum().item()
-        if pairs:
-            wrong = (further.cumsum(dim=1) * closer).sum().item()
-            summary[f"violated/{rank}"] = wrong / pairs
-    return summary
 
 
 class Watch:
@@ -47,23 +19,29 @@ class Watch:
     """
 
     def __init__(self, rank_count: int, steps_per_epoch: int) -> None:
-        self._seen_positive = torch.zeros(rank_count, dtype=torch.bool)
+        self._ranks = range(1, rank_count + 1)
+        self._most: Tensor | None = None
         self._left = steps_per_epoch
         self._said: set[str] = set()
 
-    def look(self, line: dict[str, Any]) -> list[str]:
-        """Warnings this line gives rise to."""
-        warnings = []
-        for i in range(len(self._seen_positive)):
-            self._seen_positive[i] |= line[f"queries/{i + 1}"] > 0
+    def count(self, values: dict[str, Tensor]) -> None:
+        """Takes note of a step, without a look at its values."""
         self._left -= 1
-        if self._left <= 0 and not self._seen_positive.all() and "empty" not in self._said:
-            self._said.add("empty")
-            empty = [str(i + 1) for i, seen in enumerate(self._seen_positive) if not seen]
-            warnings.append(
-                f"rank {', '.join(empty)} was empty in every batch of an epoch, so its term trains nothing; check the "
-                "taxonomy with `rince train … --dry-run`, or use a larger bank"
-            )
+        if self._ranks and "empty" not in self._said:
+            now = torch.stack([values[f"queries/{rank}"] for rank in self._ranks])
+            self._most = now if self._most is None else torch.maximum(self._most, now)
+
+    def look(self, line: dict[str, Any]) -> list[str]:
+        """Warnings that the steps so far, and this line, give rise to."""
+        warnings = []
+        if self._left <= 0 and self._most is not None and "empty" not in self._said:
+            self._said.add("empty")  # looked at once: after an epoch, or never
+            empty = [str(rank) for rank, most in zip(self._ranks, self._most.tolist(), strict=True) if most == 0]
+            if empty:
+                warnings.append(
+                    f"rank {', '.join(empty)} was empty in every batch of an epoch, so its term trains nothing; check "
+                    "the taxonomy with `rince train … --dry-run`, or use a larger bank"
+                )
         if line.get("similarity/negative", -1.0) > COLLAPSED and line["epoch"] >= 1 and "collapse" not in self._said:
             self._said.add("collapse")
             warnings.append(

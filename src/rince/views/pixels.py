@@ -13,19 +13,20 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Annotated, Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
+from pydantic import Field, PositiveFloat, PositiveInt
 from torch import Tensor
 
-from rince.views import tensors
+from rince.config.section import Fraction, Section
 from rince.draws import uniform
-from rince.views.tensors import IDENTITY, ViewParameters
 from rince.errors import ConfigError, ShapeError
+from rince.views import tensors
+from rince.views.tensors import IDENTITY, LUMA, ViewParameters
 
-QUERY_VIEW, KEY_VIEW = 0, 1
-CLIP_VIEWS = (KEY_VIEW, 2, 3)  # of a video: the query's frames again, the shot, another part of the video
 TRIES = 10  # to fit a crop into the image, before the central one is taken
 CROP_DRAWS = 2 * TRIES + 2
 DRAWS = CROP_DRAWS + 8  # flip, jitter or not, order, four factors, grayscale
@@ -33,7 +34,50 @@ BRIGHTNESS, CONTRAST, SATURATION, HUE = range(4)
 ORDERS = tuple(itertools.permutations(range(4)))
 
 
-class Views:
+class PixelViewSettings(Section):
+    """The section `views` of data that has pixels."""
+
+    size: PositiveInt = 32
+    crop_scale: tuple[Fraction, Fraction] = (0.2, 1.0)
+    crop_ratio: tuple[PositiveFloat, PositiveFloat] = (3 / 4, 4 / 3)
+    flip: Fraction = 0.5
+    jitter: tuple[Fraction, Fraction, Fraction, Annotated[float, Field(ge=0, le=0.5)]] | None = Field(
+        (0.4, 0.4, 0.4, 0.1), description="brightness, contrast, saturation, hue; null for none"
+    )
+    jitter_probability: Fraction = 0.8
+    grayscale: Fraction = 0.2
+    mean: list[float] = Field([0.485, 0.456, 0.406])
+    std: list[PositiveFloat] = Field([0.229, 0.224, 0.225])
+
+    def build(self) -> PixelViews:
+        """What makes such views."""
+        return PixelViews(**dict(self))
+
+    def input_facts(self) -> dict[str, Any]:
+        """How testing makes pixels into what an encoder takes."""
+        how = "from 0 to 1, shorter side resized (bilinear, antialiased), centre cut out, (pixel - mean) / std"
+        return {"pixels": how, "mean": list(self.mean), "std": list(self.std)}
+
+
+class Cropped(NamedTuple):
+    """Crops of the views of some samples, taken while decoding, and what the views draw besides.
+
+    Attributes:
+        crops: `(samples, views, channels, [time,] size, size)` uint8.
+        parameters: of every view; their boxes are spent.
+        present: `(samples, views)` bool: which crops are there; None if all.
+    """
+
+    crops: Tensor
+    parameters: list[ViewParameters]
+    present: Tensor | None = None
+
+    def by_view(self) -> Iterator[tuple[Tensor, ViewParameters]]:
+        """Crops and parameters of one view after the other."""
+        return zip(self.crops.unbind(1), self.parameters, strict=True)
+
+
+class PixelViews:
     """Turns uint8 images or clips into normalised random views.
 
     Args:
@@ -49,7 +93,7 @@ class Views:
         std: per channel.
 
     Example:
-        >>> views = Views(size=32, mean=[0.5, 0.5, 0.5], std=[0.25, 0.25, 0.25])
+        >>> views = PixelViews(size=32, mean=[0.5, 0.5, 0.5], std=[0.25, 0.25, 0.25])
         >>> images = torch.zeros(2, 3, 32, 32, dtype=torch.uint8)
         >>> query, key = (views(images, seed=0, epoch=0, view=v, sample_ids=torch.tensor([5, 6])) for v in (0, 1))
         >>> query.shape
@@ -158,7 +202,6 @@ class Views:
         """The view that the parameters describe, of images as `__call__` takes them.
 
         The crop is resampled without a low-pass filter: reduce images of much more than twice `size` beforehand.
-        A loader that has cropped already replaces `boxes` by the whole image.
         """
         self._check_images(images)
         _check_parameters(parameters, images)
@@ -169,6 +212,15 @@ class Views:
         mean, std = (torch.tensor(x, dtype=torch.float32, device=images.device) for x in (self.mean, self.std))
         views = make_views(clips, parameters, mean, std, self.size)
         return views if images.ndim == 5 else views.squeeze(2)
+
+    def apply_cropped(self, crops: Tensor, parameters: ViewParameters, device: torch.device) -> Tensor:
+        """All of a view but its crop, on a device: of crops that have the size of a view already."""
+        whole = torch.tensor([0, 0, self.size, self.size], device=device).expand(len(crops), 4)
+        return self.apply(crops.to(device), parameters.to(device)._replace(boxes=whole))
+
+    def crop_and_flip(self) -> PixelViews:
+        """The views of the paper's linear probe, of this size."""
+        return PixelViews(size=self.size, jitter=None, grayscale=0.0, mean=self.mean, std=self.std)
 
     def resize_and_normalise(self, images: Tensor) -> Tensor:
         """The view for testing: the shorter side brought to `size`, the centre cut out, nothing random.
@@ -210,7 +262,17 @@ class Views:
 
     def __repr__(self) -> str:
         settings = ", ".join(f"{name}={value!r}" for name, value in vars(self).items())
-        return f"Views({settings})"
+        return f"PixelViews({settings})"
+
+
+def with_channels(images: Tensor, channels: int) -> Tensor:
+    """`(batch, 1 or 3, …)` uint8 images with the channels an encoder takes: gray repeated, colour made gray."""
+    if images.shape[1] == channels:
+        return images
+    if channels == 3:
+        return images.expand(-1, 3, *images.shape[2:])
+    weights = torch.tensor(LUMA).view(1, 3, *[1] * (images.ndim - 2))
+    return (images.float() * weights).sum(dim=1, keepdim=True).round().to(torch.uint8)
 
 
 def crop_boxes(

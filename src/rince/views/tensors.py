@@ -7,7 +7,7 @@ up in a way that no order can change, so that a sample gets the same pixels in a
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -35,6 +35,11 @@ class ViewParameters(NamedTuple):
     def to(self, device: torch.device | str) -> ViewParameters:
         """The same on another device."""
         return ViewParameters(*(tensor.to(device) for tensor in self))
+
+
+def joined(parts: Sequence[ViewParameters]) -> ViewParameters:
+    """The parameters of several batches as those of one."""
+    return ViewParameters(*(torch.cat(tensors) for tensors in zip(*parts, strict=True)))
 
 
 def make_views(images: Tensor, parameters: ViewParameters, mean: Tensor, std: Tensor, size: int) -> Tensor:

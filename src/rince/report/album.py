@@ -1,0 +1,94 @@
+"""Pictures of samples that a run was judged on, as far as they are still there."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Sequence
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from rince.errors import DataError, RinceError
+from rince.sources.source import Source
+
+
+class Album:
+    """One side of a set: its samples may be gone, and others may have come since.
+
+    Args:
+        labels: of the samples, as they were judged.
+        fingerprint: of the samples, as they were judged.
+        names: of the samples, where they have files of their own.
+        reopen: the source as it is now.
+        folder: of the run, for messages.
+    """
+
+    def __init__(
+        self,
+        labels: Sequence[int],
+        fingerprint: str,
+        names: Sequence[str] | None,
+        reopen: Callable[[], Source],
+        folder: str,
+    ) -> None:
+        self.labels, self.fingerprint, self.names = torch.tensor(labels, dtype=torch.int64), fingerprint, names
+        self._reopen, self._folder = reopen, folder
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @cached_property
+    def _source(self) -> Source | None:
+        """What is there now; None if it cannot be opened."""
+        try:
+            return self._reopen()
+        except RinceError:
+            return None
+
+    @cached_property
+    def _rows(self) -> dict[int, int]:
+        """Row as it was judged → row as it is now."""
+        source = self._source
+        if source is None:
+            return {}
+        if source.fingerprint == self.fingerprint:
+            return {row: row for row in range(len(self))}
+        there = {source.name(row): row for row in range(len(source))}
+        found = {row: there[name] for row, name in enumerate(self.names or ()) if name in there}
+        if len(found) == len(self):  # none is gone, and yet they are others
+            raise DataError(
+                f"the {source.thing}s of {source.source!r} have changed since {self._folder} was judged; run `rince "
+                f"evaluate {self._folder}` again"
+            )
+        return found
+
+    def picture(self, row: int) -> Tensor | None:
+        """`(1 or 3, height, width)` uint8; None if there is nothing to see, or not any more."""
+        if self._source is None or row not in self._rows:
+            return None
+        return self._source.preview(self._rows[row]).picture
+
+    def film(self, row: int) -> bytes | None:
+        """A small WebP that moves; None if there is none, or not any more."""
+        if self._source is None or row not in self._rows:
+            return None
+        return self._source.film(self._rows[row])
+
+    def is_there(self, row: int) -> bool:
+        """Whether the sample still is."""
+        return row in self._rows
+
+    @property
+    def moves(self) -> bool:
+        """Whether samples of this kind have films."""
+        return self._source is not None and self._source.moves
+
+    def name(self, row: int) -> str:
+        """What a sample is called."""
+        return str(row) if self.names is None else self.names[row]
+
+
+def data_uri(picture: bytes) -> str:
+    """A WebP picture as an address."""
+    return "data:image/webp;base64," + base64.b64encode(picture).decode()

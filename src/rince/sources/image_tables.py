@@ -1,0 +1,243 @@
+"""Encoded images in tables: parquet files as the hub lays them out, or the hub itself."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.compute as pc  # type: ignore[import-untyped]
+import pyarrow.parquet as pq  # type: ignore[import-untyped]
+import torch
+from torch import Tensor
+
+from rince.errors import DataError
+from rince.sources.image_files import UNLABELLED, ArrowImages, ImageFiles
+from rince.sources.splits import SPLITS
+
+IMAGE_COLUMNS, LABEL_COLUMNS, SUPERCLASS_COLUMNS = ("img", "image"), ("fine_label", "label"), ("coarse_label",)
+
+# Gives those of the named columns that a split has; for no names an empty table with all columns.
+Reader = Callable[[list[str]], pa.Table]
+Labels = np.ndarray[tuple[int], np.dtype[np.int64]]
+
+
+def parquet_files(folder: Path) -> Iterator[Path]:
+    return (path for path in folder.rglob("*.parquet") if path.is_file())
+
+
+def parquet_splits(source: str) -> dict[str, Reader]:
+    """Split by file name, as the hub does: `train-00000-of-00001.parquet`, `train.parquet`, `train/0.parquet`."""
+    path = Path(source)
+    if path.is_file() and path.suffix.lower() != ".parquet":
+        raise DataError(f"data source {source!r} is a file but no .parquet; give a parquet file or a folder")
+    found: dict[str, list[Path]] = {}
+    for file in [path] if path.is_file() else sorted(parquet_files(path)):
+        found.setdefault(_split_of(Path(file.name) if path.is_file() else file.relative_to(path)), []).append(file)
+
+    return {split: partial(_read_parquet, parts) for split, parts in found.items()}
+
+
+def _read_parquet(parts: list[Path], columns: list[str]) -> pa.Table:
+    tables = []
+    for path in parts:
+        try:
+            with pq.ParquetFile(path) as file:
+                there = [name for name in file.schema_arrow.names if name in columns]
+                tables.append(file.read(columns=there) if columns else file.schema_arrow.empty_table())
+        except (pa.ArrowException, OSError) as error:
+            raise DataError(f"{str(path)!r} does not read as parquet ({_first_line(error)}); fetch it again") from error
+    try:
+        return pa.concat_tables(tables)
+    except pa.ArrowException as error:
+        raise DataError(f"{', '.join(map(str, parts))} are one split but differ in their columns") from error
+
+
+def _split_of(file: Path) -> str:
+    sharded = re.fullmatch(r"(.+)-\d{5}-of-\d{5}.*", file.stem)
+    if sharded:
+        return SPLITS.get(sharded[1].lower(), sharded[1])
+    words = [*re.split(r"[-_. ]", file.stem), *(parent.name for parent in file.parents)]
+    return next((SPLITS[word.lower()] for word in words if word.lower() in SPLITS), "train")
+
+
+def hub_splits(source: str) -> dict[str, Reader]:
+    import datasets  # type: ignore[import-untyped]  # noqa: PLC0415  (takes seconds to import)
+
+    try:
+        found = datasets.load_dataset(source)
+    except Exception as error:  # no connection, no such name, no permission: each library below has its own errors
+        raise DataError(
+            f"{source!r} is no local path and could not be had from the hub ({_first_line(error)}); "
+            "check the name, set up the network, or pass the path of a local copy"
+        ) from error
+
+    return {SPLITS.get(name, name): partial(_select, part.data.table) for name, part in found.items()}
+
+
+def _select(table: pa.Table, columns: list[str]) -> pa.Table:
+    return table.select([name for name in table.column_names if name in columns]) if columns else table.slice(0, 0)
+
+
+def read_tables(
+    source: str,
+    split: str,
+    splits: dict[str, Reader],
+    columns: tuple[str | None, str | None, str | None],
+    *,
+    may_name_files: bool = False,
+    needs_labels: bool = True,
+) -> ImageFiles:
+    chosen = SPLITS.get(split, split)
+    if chosen not in splits:
+        raise DataError(f"{source!r} has no split {split!r}; there are {', '.join(map(repr, splits))}")
+    there = splits[chosen]([]).column_names
+    image_column = _column(source, there, "image", columns[0], IMAGE_COLUMNS)
+    if not needs_labels and not set(LABEL_COLUMNS) & set(there):
+        return _unlabelled(source, split, splits[chosen]([image_column])[image_column], may_name_files)
+    label_column = _column(source, there, "label", columns[1], LABEL_COLUMNS)
+    superclass_column = columns[2] or next((n for n in SUPERCLASS_COLUMNS if n in there and n != label_column), None)
+    if superclass_column:
+        _column(source, there, "superclass", superclass_column, ())
+    table = splits[chosen]([name for name in (image_column, label_column, superclass_column) if name])
+    if len(table) == 0:
+        raise DataError(f"split {split!r} of {source!r} is empty; it has columns but no rows")
+    others = [reader for name, reader in splits.items() if name != chosen]
+    where = f"column {{!r}} of split {split!r} of {source!r}"
+    names = _class_names(label_column, table, others, where.format(label_column))
+    labels = _labels(table[label_column], names, where.format(label_column))
+    superclasses: Tensor | None = None
+    above: tuple[str, ...] = ()
+    if superclass_column:
+        pair, place = (label_column, superclass_column), where.format(superclass_column)
+        superclasses, above = _superclasses(pair, table, others, labels, names, place)
+    encoded, paths = _image_column(source, image_column, table[image_column])
+    return ImageFiles(
+        items=ArrowImages(encoded, paths if may_name_files else None),
+        labels=torch.from_numpy(labels),
+        class_names=names,
+        superclasses=superclasses,
+        superclass_names=above,
+        source=source,
+        split=split,
+        rows=torch.arange(len(table)),
+    )
+
+
+def _unlabelled(source: str, split: str, column: pa.ChunkedArray, may_name_files: bool) -> ImageFiles:
+    """Images without labels, all of them of one class."""
+    if len(column) == 0:
+        raise DataError(f"split {split!r} of {source!r} is empty; it has columns but no rows")
+    encoded, paths = _image_column(source, "image", column)
+    return ImageFiles(
+        items=ArrowImages(encoded, paths if may_name_files else None),
+        labels=torch.zeros(len(column), dtype=torch.int64),
+        class_names=UNLABELLED,
+        source=source,
+        split=split,
+        rows=torch.arange(len(column)),
+    )
+
+
+def _column(source: str, there: list[str], what: str, asked: str | None, usual: tuple[str, ...]) -> str:
+    columns = ", ".join(map(repr, there))
+    if asked:
+        if asked not in there:
+            close = difflib.get_close_matches(asked, there, n=1)
+            guess = f"; did you mean {close[0]!r}?" if close else ""
+            raise DataError(f"{source!r} has no {what} column {asked!r}: its columns are {columns}{guess}")
+        return asked
+    for name in usual:
+        if name in there:
+            return name
+    raise DataError(
+        f"{source!r} has no {what} column called {' or '.join(map(repr, usual))}: its columns are {columns}; "
+        f"name the right one with {what}_column"
+    )
+
+
+def _image_column(source: str, name: str, column: pa.ChunkedArray) -> tuple[pa.ChunkedArray, pa.ChunkedArray | None]:
+    if pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type):
+        return column, None
+    if pa.types.is_struct(column.type) and "bytes" in (fields := [field.name for field in column.type]):
+        return pc.struct_field(column, "bytes"), pc.struct_field(column, "path") if "path" in fields else None
+    raise DataError(f"column {name!r} of {source!r} holds {column.type}, not encoded images; name another column")
+
+
+def _class_names(name: str, table: pa.Table, others: list[Reader], where: str) -> tuple[str, ...]:
+    """The names in the file, or else the values of all splits, so that labels agree between splits."""
+    kind = table[name].type
+    if not pa.types.is_integer(kind) and not _is_text(kind):
+        raise DataError(f"{where} holds {kind}, but labels are integers or strings; name another column")
+    try:  # Hugging Face keeps the names beside the schema
+        kept: Any = json.loads((table.schema.metadata or {}).get(b"huggingface", b"{}"))
+        if found := tuple(map(str, kept["info"]["features"][name]["names"])):
+            return found
+    except (ValueError, KeyError, TypeError):
+        pass
+    values: set[Any] = set(pc.unique(table[name]).to_pylist())
+    for read in others:
+        other = read([name])
+        if name in other.column_names and other[name].type == kind:
+            values |= set(pc.unique(other[name]).to_pylist())
+    values -= {None}
+    return tuple(sorted(values)) if _is_text(kind) else tuple(map(str, range(max(values, default=-1) + 1)))
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def _index(kind: pa.DataType, names: tuple[str, ...]) -> dict[Any, int]:
+    """From what a column holds to the label."""
+    return {name if _is_text(kind) else number: number for number, name in enumerate(names)}
+
+
+def _labels(column: pa.ChunkedArray, names: tuple[str, ...], where: str) -> Labels:
+    index = _index(column.type, names)
+    values = column.to_pylist()
+    labels = np.array([index.get(value, -1) for value in values], dtype=np.int64)
+    if (labels < 0).any():
+        row = int((labels < 0).argmax())
+        raise DataError(
+            f"{where} holds label {values[row]} in row {row}, outside of its {len(names)} classes: "
+            f"labels go from 0 to {len(names) - 1}; take such rows out"
+        )
+    return labels
+
+
+def _superclasses(
+    columns: tuple[str, str], table: pa.Table, others: list[Reader], labels: Labels, names: tuple[str, ...], where: str
+) -> tuple[Tensor, tuple[str, ...]]:
+    """The superclass of every class; other splits only tell those of classes that this one lacks."""
+    above_names = _class_names(columns[1], table, others, where)
+    above = _labels(table[columns[1]], above_names, where)
+    superclass_of = np.full(len(names), -1, dtype=np.int64)
+    superclass_of[labels[::-1]] = above[::-1]  # backwards, so that the first row of a class tells
+    wrong = superclass_of[labels] != above
+    if wrong.any():
+        row = int(wrong.argmax())
+        first = int((labels == labels[row]).argmax())
+        raise DataError(
+            f"{where} gives class {names[labels[row]]!r} the superclass {above_names[above[first]]!r} in row {first} "
+            f"and {above_names[above[row]]!r} in row {row}; a class has one, so mend the rows or name another column"
+        )
+    indices = [_index(table[name].type, known) for name, known in zip(columns, (names, above_names), strict=True)]
+    for read in others if (superclass_of < 0).any() else []:
+        other = read(list(columns))
+        if set(columns) <= set(other.column_names):
+            for pair in other.group_by(list(columns)).aggregate([]).to_pylist():
+                label, superclass = (index.get(pair[name], -1) for name, index in zip(columns, indices, strict=True))
+                if label >= 0 and superclass_of[label] < 0:
+                    superclass_of[label] = superclass
+    return torch.from_numpy(superclass_of), above_names
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -1,0 +1,139 @@
+"""What a source of samples is: everything particular to a kind of sample stands behind this, and nowhere else.
+
+Order, loop, bank, judge and page know a `Source` and nothing more. A batch of it is a tensor, or a dict of tensors, with a
+row for every sample; what the loop does with one is here, too.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, ClassVar, NamedTuple
+
+import torch
+from torch import Tensor
+
+from rince.errors import ConfigError
+from rince.hierarchy.levels import no_own_paths
+
+Batch = Tensor | dict[str, Tensor]
+
+
+class Made(NamedTuple):
+    """The views of some samples, on a device."""
+
+    views: list[Batch]
+    """One batch for every view asked for."""
+    present: Tensor | None = None
+    """`(samples, views)` bool: which of them a sample has; None if all."""
+
+
+class Preview(NamedTuple):
+    """What a person is shown of a sample."""
+
+    picture: Tensor | None
+    """`(1 or 3, height, width)` uint8; None if there is nothing to see, or not any more."""
+    text: str
+    """What it is called."""
+
+
+class Source(ABC):
+    """Samples of one kind with their labels.
+
+    Attributes:
+        source: where they come from, for messages.
+        labels: `(samples,)` int64 classes.
+        class_names: names in label order.
+        fingerprint: two sources of one fingerprint hold the same samples with the same labels.
+        shape: of what the encoder gets of one sample.
+    """
+
+    thing: ClassVar[str] = "sample"
+    """What one of them is called."""
+    in_memory: ClassVar[bool] = False
+    """Whether nothing has to be loaded ahead."""
+    in_processes: bool = False
+    """Whether `load` must have a process to itself, because it draws from generators that a process has one of."""
+    copies: int = 1
+    """Rows of `plain` for every sample; their outputs are averaged."""
+    at_once: int = 256
+    """Samples whose plain view is made at a time."""
+    moves: ClassVar[bool] = False
+    """Whether `film` gives anything."""
+
+    source: str
+    labels: Tensor
+    class_names: tuple[str, ...]
+
+    @property
+    @abstractmethod
+    def fingerprint(self) -> str:
+        """See above."""
+
+    @property
+    @abstractmethod
+    def shape(self) -> tuple[int, ...]:
+        """See above."""
+
+    @property
+    def changed(self) -> int:
+        """When the newest of its files was written, in nanoseconds; 0 where that says nothing."""
+        return 0
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @abstractmethod
+    def load(self, ids: Tensor, numbers: Sequence[int], *, seed: int, epoch: int) -> Any:
+        """What `finish` needs for these views of these samples, on the CPU; safe in threads, called ahead.
+
+        A function of its arguments: the same in any batch, worker or process, and after any restart.
+        """
+
+    @abstractmethod
+    def finish(self, loaded: Any, device: torch.device) -> Made:
+        """The views that training sees, on the device."""
+
+    @abstractmethod
+    def plain(self, ids: Tensor) -> Batch:
+        """What testing sees, nothing random, on the CPU: `copies` rows for every sample, one after the other."""
+
+    def preview(self, row: int) -> Preview:
+        """What a person sees of a sample."""
+        return Preview(None, self.name(row))
+
+    def film(self, row: int) -> bytes | None:  # noqa: ARG002 - of the interface
+        """A small WebP that moves; None if there is none."""
+        return None
+
+    def name(self, row: int) -> str:
+        """What a sample is called, the same wherever the data lies: a file below its source, or a row."""
+        return str(row)
+
+    def place(self, row: int) -> str:
+        """Where a person finds a sample: its file, if it has one."""
+        return self.name(row)
+
+    def own_paths(self, taxonomy: str) -> list[tuple[str, ...]]:
+        """The paths of the classes by a taxonomy that stands in the data: `"column"` or `"folders"`."""
+        raise no_own_paths(taxonomy, self.source)
+
+    def for_probe(self) -> Source:
+        """The same with the views of the paper's probe: crop and flip alone."""
+        raise ConfigError(
+            f"--probe paper draws crops, and a {self.thing} of {self.source!r} has none; use --probe fast"
+        )
+
+    def notes(self) -> list[str]:
+        """What a person should know before these samples are trained on: what was left out, and why."""
+        return []
+
+
+def rows_of(batch: Batch, rows: Tensor) -> Batch:
+    """Some rows of a batch."""
+    return batch[rows] if isinstance(batch, Tensor) else {name: each[rows] for name, each in batch.items()}
+
+
+def moved(batch: Batch, device: torch.device) -> Batch:
+    """The same batch on a device."""
+    return batch.to(device) if isinstance(batch, Tensor) else {name: each.to(device) for name, each in batch.items()}

@@ -1,0 +1,80 @@
+"""Splits of data: what their folders and files are called, parts of them, and a balanced few of their samples."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from rince.errors import DataError
+
+# Folder and file names that mean a split, and the one name we give it.
+SPLITS = {
+    "train": "train",
+    "training": "train",
+    "val": "val",
+    "valid": "val",
+    "validation": "val",
+    "dev": "val",
+    "test": "test",
+    "testing": "test",
+}
+
+
+def split_part(split: str) -> tuple[str, slice | None]:
+    """`val[:40]` → the split, and which images of every class."""
+    found = re.fullmatch(r"(.+)\[(\d*):(\d*)\]", split)
+    if found is None:
+        return split, None
+    return found[1], slice(*(int(end) if end else None for end in found.groups()[1:]))
+
+
+def set_name(source: str | Path) -> str:
+    """What to call the data of a source: the folder it lies in, or the last part of its name."""
+    path = Path(source).resolve()
+    return path.parent.name if path.suffix == ".csv" else path.name
+
+
+def other_set(source: str, own: str) -> str:
+    """What results call data that a run is judged on; empty for the run's own, whose numbers need no name."""
+    return "" if Path(source).resolve() == Path(own).resolve() else set_name(source)
+
+
+def places_in_class(labels: Tensor) -> Tensor:
+    """`(samples,)`: how many samples of its class come before each."""
+    order = labels.argsort(stable=True)
+    counts = labels.bincount()
+    places = torch.empty_like(order)
+    places[order] = torch.arange(len(order)) - (counts.cumsum(0) - counts).repeat_interleave(counts)
+    return places
+
+
+def chosen_classes(
+    labels: Tensor, class_names: Sequence[str], wanted: Sequence[str], *, list_name: str, source: str, split: str
+) -> tuple[Tensor, Tensor, list[int]]:
+    """Rows of the samples of some classes, their new labels from 0, and which classes these were.
+
+    Args:
+        labels: `(samples,)`.
+        class_names: in label order; those that stay keep their order.
+        wanted: names to keep.
+        list_name: what to call them in a message.
+        source: likewise, the data.
+        split: likewise.
+    """
+    absent = [name for name in wanted if name not in class_names]
+    if absent:
+        raise DataError(
+            f"{source!r} lacks {len(absent)} of the {len(wanted)} classes of {list_name!r}, {absent[0]!r} first; its "
+            f"{len(class_names)} classes are called like {class_names[0]!r}"
+        )
+    chosen = [label for label, name in enumerate(class_names) if name in set(wanted)]
+    renumbered = torch.full((len(class_names),), -1)
+    renumbered[chosen] = torch.arange(len(chosen))
+    kept = (renumbered[labels] >= 0).nonzero()[:, 0]
+    if len(kept) == 0:
+        raise DataError(f"split {split!r} of {source!r} has nothing of the classes of {list_name!r}")
+    return kept, renumbered[labels[kept]], chosen

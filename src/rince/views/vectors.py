@@ -1,0 +1,36 @@
+"""Views of vectors: noise, and coordinates left out. What is drawn is a function of (seed, epoch, view, sample id)."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from rince.config.section import Section
+from rince.draws import uniform
+
+
+class VectorViewSettings(Section):
+    """The section `views` of data that is vectors."""
+
+    noise: Annotated[float, Field(ge=0)] = Field(
+        0.02, description="standard deviation of what is added to every coordinate, as a share of the vector's length"
+    )
+    dropout: Annotated[float, Field(ge=0, lt=1)] = Field(
+        0.0, description="share of the coordinates that are 0 in a view; the others grow by as much"
+    )
+
+    def make(self, vectors: Tensor, *, seed: int, epoch: int, view: int, sample_ids: Tensor) -> Tensor:
+        """A view of `(batch, dim)` vectors with these `(batch,)` ids, on their device."""
+        dim = vectors.shape[1]
+        drawn = uniform(seed, epoch, view, sample_ids, 2 * dim if self.dropout else dim)
+        if self.noise:
+            # The inverse of the normal distribution; in the middle of its 2⁻²⁴, no draw is at an end.
+            normal = math.sqrt(2) * torch.erfinv(2 * (drawn[:, :dim] + 2.0**-25) - 1)
+            vectors = vectors + self.noise * torch.linalg.vector_norm(vectors, dim=1, keepdim=True) * normal
+        if self.dropout:
+            vectors = vectors * (drawn[:, dim:] >= self.dropout) / (1 - self.dropout)
+        return vectors
