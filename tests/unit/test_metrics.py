@@ -1,6 +1,7 @@
 """Metrics as objects: each keeps what it claims, each name belongs to one of them, and `judge` against other libraries."""
 
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 from sklearn.mixture import GaussianMixture
 from torch.nn.functional import one_hot
 
+import rince
 from rince import TableRanks
 from rince.errors import DataError
 from rince.evaluation import evidence, ndcg, rank_order_accuracy
@@ -23,6 +25,7 @@ from rince.evaluation.metrics.search import MAP
 from rince.evaluation.metrics.shape import ALIGNMENT, SIMILARITY, UNIFORMITY
 from rince.evaluation.samples import Samples, ranks_of
 
+FAMILIES = ("finetune", "probe", "retrieval", "ranking", "outliers", "geometry")
 CLASSES, WIDTH = 8, 32
 TRAINED = TableRanks.from_tree([f"{n // 4}/{n // 2}/{n}" for n in range(CLASSES)])  # one more rank than the levels
 
@@ -168,6 +171,15 @@ def test_an_unknown_name_is_refused(name):
     ) as e:
         parse(name)
     assert repr(name) in str(e.value)
+
+
+def test_no_other_file_knows_a_name():
+    root = Path(rince.__file__).parent
+    files = [f for f in root.rglob("*.py") if f.parent.name != "metrics"]
+    assert len(files) > 80
+    literal = re.compile(rf"[\"']({'|'.join(FAMILIES)})/[\w{{@]")
+    assert set(FAMILIES) == {metric.pattern.split("/")[0] for metric in METRICS}
+    assert [f.name for f in files if literal.search(f.read_text("utf-8"))] == []
 
 
 # `judge` against other libraries, and what it does only once.

@@ -118,6 +118,11 @@ def set_name(source: str | Path) -> str:
     return path.parent.name if path.suffix == ".csv" else path.name
 
 
+def other_set(source: str, own: str) -> str:
+    """What results call a set that a run is judged on; empty for the run's own, whose numbers need no name."""
+    return "" if Path(source).resolve() == Path(own).resolve() else set_name(source)
+
+
 def _chosen(rows: list[Row], source: str, split: str) -> VideoList:
     """Rows of some splits; classes are those of all of them, so labels agree."""
     known = {row.split for row in rows} - {"unused"}

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -16,7 +15,7 @@ from torch import Tensor
 
 from rince.config import CrossEntropyMethod, Recipe, load_recipe
 from rince.data.clips import read_test_clips
-from rince.data.layouts import set_name
+from rince.data.layouts import other_set, set_name
 from rince.data.video_set import load_index
 from rince.data.videos import VideoIndex
 from rince.errors import ConfigError, DataError
@@ -40,7 +39,7 @@ def judge_videos(
     tell: Tell = nobody,
     say: Callable[[str], None] = nobody,
 ) -> Verdict:
-    """Judges a run on one or more sets of videos; names of metrics carry the name of the set.
+    """Judges a run on one or more sets of videos; names of metrics end in the name of the set if it is not its own.
 
     Args:
         run: trained on videos.
@@ -54,7 +53,7 @@ def judge_videos(
     figures: dict[str, Any] = {"sets": {}, "curves": {}, "outliers": {}, "class_similarity": {}, "neighbours": {}}
     protocol: dict[str, str] = {}
     for name, source in by_name(sources or [run.recipe.data.source], set_name, "sets of videos").items():
-        own = Path(source).resolve() == Path(run.recipe.data.source).resolve()
+        own = not (on := other_set(source, run.recipe.data.source))
         train_split = run.recipe.data.train_split if own else "train"
         train, test = (
             _index(run, source, which, say)
@@ -64,31 +63,25 @@ def judge_videos(
             raise DataError(f"the splits of {source!r} do not have the same classes")
         made = [_features(run, index, f"{name}-{what}", tell) for what, index in (("train", train), ("test", test))]
         samples = [
-            Samples(found.features, {name: index.labels}, found.embeddings)
+            Samples(found.features, {"class": index.labels}, found.embeddings)
             for found, index in zip(made, (train, test), strict=True)
         ]
-        verdict = judge(*samples, tell=tell)
-        metrics |= {_with_source(metric, name): value for metric, value in verdict.metrics.items()}
+        classified, classifier = None, CLASSIFIED
+        if finetune:
+            trained = _finetuned(run, name, source, own=own, say=say)
+            classified = _classified(trained, test, f"{name}-test", tell)
+            classifier = f"{CLASSIFIED}; {trained.recipe.train.epochs} epochs"
+        elif isinstance(run.recipe.method, CrossEntropyMethod):
+            classified = _classified(run, test, f"{name}-test", tell)
+        verdict = judge(*samples, classified=classified, classifier=classifier, on=on, tell=tell)
+        metrics |= verdict.metrics
         protocol |= verdict.protocol
         figures["curves"] |= verdict.figures["curves"]
         figures["class_similarity"] = figures["class_similarity"] or verdict.figures["class_similarity"]
         figures["sets"][name] = _listed(source, train, test)
         figures["neighbours"][name] = _nearest(made[1].features, made[0].features, test, train)
-        if isinstance(run.recipe.method, CrossEntropyMethod):
-            metrics[f"finetune/{name}/accuracy"] = _accuracy(run, test, f"{name}-test", tell)
-            protocol["finetune/accuracy"] = CLASSIFIED
-        if finetune:
-            trained = _finetuned(run, name, source, own=own, say=say)
-            metrics[f"finetune/{name}/accuracy"] = _accuracy(trained, test, f"{name}-test", tell)
-            protocol["finetune/accuracy"] = f"{CLASSIFIED}; {trained.recipe.train.epochs} epochs"
     protocol["features"] = f"mean over {run.clips.test_clips} clips, spread evenly over a video"
     return Verdict(metrics, protocol, figures)
-
-
-def _with_source(metric: str, name: str) -> str:
-    """`probe/accuracy` → `probe/kth/accuracy`; what names the set already stays."""
-    parts = metric.split("/")
-    return metric if name in parts else "/".join([parts[0], name, *parts[1:]])
 
 
 def _index(run: TrainedRun, source: str, split: str, say: Callable[[str], None]) -> VideoIndex:
@@ -164,10 +157,9 @@ def _made_from(run: TrainedRun, fingerprint: str, *, raw: bool) -> dict[str, str
     return {"videos": fingerprint, "clips": str(run.clips), "raw": str(raw)}
 
 
-def _accuracy(run: TrainedRun, test: VideoIndex, name: str, tell: Tell) -> float:
-    """Share of the test videos whose class gets the highest mean probability over clips."""
-    found = _features(run, test, name, tell, raw=True).embeddings.argmax(dim=1)
-    return float((found == test.labels).double().mean())
+def _classified(run: TrainedRun, test: VideoIndex, name: str, tell: Tell) -> Tensor:
+    """`(videos,)`: the class of the highest mean probability over clips."""
+    return _features(run, test, name, tell, raw=True).embeddings.argmax(dim=1)
 
 
 def _listed(source: str, train: VideoIndex, test: VideoIndex) -> dict[str, Any]:
