@@ -30,10 +30,14 @@ import yaml
 
 from rince.config import Recipe, load_recipe
 from rince.hierarchy.class_lists import outlier_name
-from rince.sources.video_layouts import set_name
+from rince.sources.splits import other_set
 from rince.errors import ConfigError, DataError
+from rince.evaluation.metrics.accuracy import BEST_TEST, FINETUNED
+from rince.evaluation.metrics.detection import AUROC
+from rince.evaluation.metrics.metric import Named
 from rince.report.tables import Table, beside_the_paper, csv_text, latex, markdown, paper_tables
-from rince.train.record import CHECKPOINT, ENVIRONMENT, RECIPE, write_whole
+from rince.files import write_whole
+from rince.train.record import CHECKPOINT, ENVIRONMENT, RECIPE
 
 SEEDS = (123, 546, 937)
 RESULTS = "results.json"
@@ -282,11 +286,11 @@ def is_done(job: Job) -> bool:
         results = json.loads((job.folder / RESULTS).read_text())
     except (OSError, ValueError):
         return False
-    wanted = [f"outliers/{outlier_name(source)}/auroc" for source in job.outliers]
-    wanted += [f"finetune/{set_name(source)}/accuracy" for source in job.finetuned_on]
-    wanted += ["probe/best_test_accuracy"] if "paper" in job.commands[1] else []
+    wanted = [Named(AUROC, outlier_name(source)) for source in job.outliers]
+    wanted += [Named(FINETUNED, on=other_set(source, job.load().data.source)) for source in job.finetuned_on]
+    wanted += [Named(BEST_TEST)] if "paper" in job.commands[1] else []
     return (
-        set(wanted) <= results["metrics"].keys()
+        {named.name for named in wanted} <= results["metrics"].keys()
         and results["step"] == results["of_steps"]
         and (job.folder / CHECKPOINT).exists()
     )

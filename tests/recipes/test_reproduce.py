@@ -66,7 +66,7 @@ def test_a_table_is_run_and_only_what_is_left_is_run_again(table, tmp_path):
     lines = (out / "table.md").read_text().splitlines()
     assert f"{100 * accuracy:.1f}" in lines[2]
     assert "(50.00 ± 1.00)" in lines[2]
-    assert lines[5] == "| reported | (3.00) | (4.00) |"
+    assert lines[5] == "| reported | (3.00) | (4.0000) |"  # mAP is no percentage
     kept = json.loads((out / "summary" / "tau2-0.4-seed-1.json").read_text())
     assert kept["recipe"]["loss"]["terms"][1]["temperature"] == 0.25
     assert kept["commands"][0].startswith("rince train ")
@@ -164,6 +164,26 @@ def test_full_scale_is_judged_by_the_papers_probe(tmp_path):
     )
     assert "--probe" not in reduced
     assert full[-2:] == ["--probe", "paper"]
+
+
+def test_a_run_is_done_when_the_numbers_of_its_table_are_there(tmp_path):
+    kth, other = tmp_path / "kth", tmp_path / "ucf101"
+    overrides = ("scale=reduced", f"data.source={kth}")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "last.ckpt").touch()
+
+    def done(names, **wanted):
+        results = {"metrics": dict.fromkeys(names, 0.5), "step": 3, "of_steps": 3}
+        (tmp_path / "run" / "results.json").write_text(json.dumps(results))
+        job = reproduce.Job("r", 1, "video/rince-uni", overrides, tmp_path / "run", **wanted)
+        return reproduce.is_done(job)
+
+    assert done(["finetune/accuracy"], finetuned_on=(str(kth),))
+    assert done(["finetune/accuracy on ucf101"], finetuned_on=(str(other),))
+    assert not done(["finetune/accuracy"], finetuned_on=(str(kth), str(other)))
+    assert not done(["probe/accuracy"], finetuned_on=(str(kth),))
+    assert done(["outliers/b/auroc"], outliers=("a/b",))
+    assert not done(["outliers/b/auroc_tied"], outliers=("a/b",))
 
 
 def test_tables_on_imagenet_name_their_outliers_by_lists(tmp_path):

@@ -21,6 +21,7 @@ from rince import (
     ranked_info_nce_from_embeddings,
     view_ranks,
 )
+from rince.evaluation.metrics import parse
 from rince.moco import contrast
 
 S = torch.zeros(2, 3)
@@ -93,6 +94,7 @@ CASES = [
     ),
     (lambda: TableRanks.from_superclasses([0])(torch.tensor([-1]), torch.tensor([0])), DataError, "labels start at 0"),
     (lambda: rince.InstanceRanks()(torch.tensor([0.0]), torch.tensor([0])), ShapeError, "vector of integers"),
+    (lambda: parse("probe/kth/accuracy"), DataError, "there is no metric 'probe/kth/accuracy'; there are finetune/accuracy"),
     (lambda: view_ranks(-2, queries=1), DataError, "between -1 and 127, got -2"),
     (lambda: MemoryBank(0, 2), ConfigError, "size=0 and dim=2"),
     (lambda: MemoryBank(4, 2, start="full"), ConfigError, "'empty' or 'random', got 'full'"),

@@ -7,18 +7,22 @@ import statistics
 import pytest
 
 from rince.config import load_recipe
+from rince.errors import DataError
+from rince.evaluation.metrics import parse
 from rince.report.tables import (
+    Cell,
+    PaperNumber,
     beside_the_paper,
     compare,
     csv_text,
-    direction,
-    heading,
     latex,
     markdown,
     metrics_text,
     paper_number,
     paper_tables,
+    paper_text,
     terminal,
+    value_text,
 )
 
 
@@ -95,23 +99,43 @@ def test_names_are_escaped():
     assert r"\|&lt;b>" in markdown(bad)
 
 
+def test_a_result_with_an_unknown_name_is_refused():
+    old = result("a", 1, 0.5, 1.0)
+    old["metrics"]["probe/kth/accuracy"] = 0.5
+    with pytest.raises(DataError, match="no metric 'probe/kth/accuracy'"):
+        compare([old])
+
+
+def test_what_flatters_is_no_column():
+    flattered = result("a", 1, 0.5, 1.0)
+    flattered["metrics"] |= {"probe/best_test_accuracy": 0.6, "probe/best_test_epoch": 37}
+    assert compare([flattered]).metrics == ("probe/accuracy", "geometry/class/alignment")
+
+
 @pytest.mark.parametrize(
-    ("metric", "expected"),
+    ("metric", "value", "expected"),
     [
-        ("outliers/x/fpr@95", "down"),
-        ("geometry/uniformity", "down"),
-        ("retrieval/x/map", "up"),
-        ("geometry/similarity/a/b", None),
+        ("outliers/x/fpr@95", 0.1234, "12.3 %"),
+        ("ranking/trained/order_accuracy on y", 0.5, "50.0 %"),
+        ("ranking/ndcg", 0.12345, "0.123"),
+        ("geometry/similarity/after/negatives", -0.5, "-0.500"),
+        ("probe/best_test_epoch", 37, "37"),
     ],
 )
-def test_direction(metric, expected):
-    assert direction(metric) == expected
+def test_numbers_have_the_unit_of_their_metric(metric, value, expected):
+    assert value_text(metric, value) == expected
 
 
-def test_headings_are_short():
-    assert heading("retrieval/superclass/recall@1") == "R@1 superclass"
-    assert heading("outliers/cifar10/auroc") == "AUROC cifar10"
-    assert heading("retrieval/group/map") == "mAP group"
+def test_the_papers_numbers_have_the_digits_it_prints():
+    assert paper_text("probe/accuracy", Cell((), PaperNumber(76.5, 0.3))) == "76.50 ± 0.30"
+    assert paper_text("finetune/accuracy on ucf101", Cell((), PaperNumber(0.5, None))) == "0.50"
+    assert paper_text("retrieval/class/map on ucf101", Cell((), PaperNumber(0.1395, None))) == "0.1395"
+    assert paper_text("probe/accuracy", Cell((0.5,))) == ""
+
+
+def test_a_name_with_brackets_is_no_pattern():
+    cells = compare([result("a", 1, 0.5, 1.0) | {"metrics": {"outliers/x[1]/auroc": 0.5}}]).rows[0].cells
+    assert cells["outliers/x[1]/auroc"].mean == 0.5
 
 
 def test_a_metric_in_percent_says_so():
@@ -138,6 +162,7 @@ def test_the_papers_tables_are_complete():
     for table in paper_tables().values():
         assert all(len(row) == len(table["columns"]) for row in table["rows"].values())
         assert table["runs"].keys() <= table["rows"].keys()
+        assert all(parse(metric).metric.direction for metric in table["columns"])
 
 
 def test_the_papers_numbers_are_found_by_our_names():

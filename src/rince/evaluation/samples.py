@@ -45,10 +45,10 @@ def ranks_of(*several: Samples) -> TableRanks:
     """Ranks from the levels: same class 1, same group of the next level 2, and so on."""
     levels = [torch.cat([samples.levels[name] for samples in several]) for name in several[0].levels]
     number = int(levels[0].max()) + 1
-    groups = torch.full((number, len(levels)), -1)
+    groups = torch.full((number, len(levels)), -1, device=levels[0].device)
     for column, level in enumerate(levels):
         groups[levels[0], column] = level
-    table = torch.zeros(number, number, dtype=torch.int8)
+    table = torch.zeros(number, number, dtype=torch.int8, device=levels[0].device)
     for rank, column in reversed(list(enumerate(groups.T, start=1))):
         table[(column[:, None] == column) & (column[:, None] >= 0)] = rank
     return TableRanks(table)

@@ -9,6 +9,11 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 
+from rince.evaluation.metrics import values_of
+from rince.evaluation.metrics.detection import AUROC
+from rince.evaluation.metrics.metric import Metric, Named
+from rince.evaluation.metrics.search import MAP
+from rince.evaluation.metrics.shape import ALIGNMENT, UNIFORMITY
 from rince.report.atlas import RunMap
 from rince.report.collect import Level, Shown
 from rince.report.drawing import DASHES, MUTED, NEGATIVE, RANKS, SHAPES, Drawn, clean, draw, group_marks, look, slug
@@ -140,18 +145,15 @@ def _matrix(
 
 
 def precision_recall(runs: Sequence[Shown]) -> list[Drawn]:
-    """One panel per level, or per set of videos, all runs in it."""
+    """One panel per level and set of data, all runs in it."""
 
-    def paint_level(level: str) -> Callable[[Axes], None]:
+    def paint_level(named: Named, values: Sequence[float]) -> Callable[[Axes], None]:
         def paint(axes: Axes) -> None:
-            for number, run in enumerate(runs):
-                curve = run.figures["curves"][level]
-                average = run.results["metrics"][f"retrieval/{level}/map"]
-                axes.plot(
-                    curve["recall"], curve["precision"], **look(number), label=f"{_short(run)}, mAP {average:.3f}"
-                )
-            title = clean(level) if runs[0].data.sets else f"Same {clean(level)}"
-            axes.set(title=title, xlabel="recall", ylabel="precision", xlim=(0, 1))
+            for number, (run, value) in enumerate(zip(runs, values, strict=True)):
+                curve = run.figures["curves"][named.where]
+                text = f"{_short(run)}, {MAP.heading} {MAP.unit.text(value)}"
+                axes.plot(curve["recall"], curve["precision"], **look(number), label=text)
+            axes.set(title=f"Same {clean(named.where)}", xlabel="recall", ylabel="precision", xlim=(0, 1))
             axes.set_ylim(bottom=0)
             axes.legend(loc="upper right")
 
@@ -159,13 +161,18 @@ def precision_recall(runs: Sequence[Shown]) -> list[Drawn]:
 
     return [
         draw(
-            f"precision-recall-{number}-{slug(level)}",
-            f"Precision over recall, level {clean(level)}",
-            paint_level(level),
+            f"precision-recall-{number}-{slug(named.where)}",
+            f"Precision over recall, level {clean(named.where)}",
+            paint_level(named, values),
         )
-        for number, level in enumerate(runs[0].figures["curves"], 1)
-        if all(level in run.figures["curves"] for run in runs)
+        for number, (named, values) in enumerate(_common(MAP, runs), 1)
     ]
+
+
+def _common(metric: Metric, runs: Sequence[Shown]) -> list[tuple[Named, list[float]]]:
+    """The numbers of a metric that all runs have."""
+    found = [values_of(metric, run.results["metrics"]) for run in runs]
+    return [(named, [values[named] for values in found]) for named in found[0] if all(named in v for v in found)]
 
 
 def outlier_sets(runs: Sequence[Shown]) -> list[str]:
@@ -177,12 +184,15 @@ def outlier_panels(runs: Sequence[Shown], names: Sequence[str], outliers: str, n
     """A ROC curve with all runs, then the histograms of each."""
     judged = [(i, run) for i, run in enumerate(runs) if outliers in run.figures.get("outliers", {})]
 
+    def areas(run: Shown) -> dict[str, str]:
+        found = values_of(AUROC, run.results["metrics"])
+        return {named.where: AUROC.unit.text(value) + AUROC.unit.sign for named, value in found.items()}
+
     def paint_roc(axes: Axes) -> None:
         axes.plot([0, 1], [0, 1], color=MUTED, linewidth=0.8, linestyle=DASHES[2])
         for i, run in judged:
             roc = run.figures["outliers"][outliers]["roc"]
-            area = run.results["metrics"][f"outliers/{outliers}/auroc"] * 100
-            axes.plot(roc["false"], roc["true"], **look(i), label=f"{_short(run)}, {area:.1f} %")
+            axes.plot(roc["false"], roc["true"], **look(i), label=f"{_short(run)}, {areas(run)[outliers]}")
         axes.set(title="ROC", xlabel="outliers accepted", ylabel="inliers accepted", xlim=(0, 1), ylim=(0, 1.01))
         axes.legend(loc="lower right")
 
@@ -213,22 +223,18 @@ def outlier_panels(runs: Sequence[Shown], names: Sequence[str], outliers: str, n
 
 
 def planes(runs: Sequence[Shown]) -> list[Drawn]:
-    """Alignment and uniformity, one panel per level, or per set of videos, all runs in it."""
-    sets = runs[0].data.sets
+    """Alignment and uniformity, one panel per level and set of data, all runs in it."""
+    even = {named.on: values for named, values in _common(UNIFORMITY, runs)}
 
-    def paint_level(level: str) -> Callable[[Axes], None]:
+    def paint_level(named: Named, tight: Sequence[float]) -> Callable[[Axes], None]:
         def paint(axes: Axes) -> None:
-            for number, run in enumerate(runs):
-                metrics = run.results["metrics"]
-                x = metrics[f"geometry/{level}/alignment"]
-                y = metrics[f"geometry/{level}/uniformity" if sets else "geometry/uniformity"]
+            for number, (run, x, y) in enumerate(zip(runs, tight, even[named.on], strict=True)):
                 axes.scatter(
                     x, y, s=58, color=look(number)["color"], marker=SHAPES[number % 4], label=_short(run), zorder=3
                 )
             _widen(axes)
             axes.locator_params(nbins=5)
-            title = clean(level) if sets else f"Same {clean(level)}"
-            axes.set(title=title, xlabel="alignment", ylabel="uniformity")
+            axes.set(title=f"Same {clean(named.where)}", xlabel=ALIGNMENT.heading, ylabel=UNIFORMITY.heading)
             axes.annotate(
                 "better",
                 (0.02, 0.03),
@@ -242,11 +248,13 @@ def planes(runs: Sequence[Shown]) -> list[Drawn]:
 
         return paint
 
-    levels = list(sets) or [level.name for level in runs[0].data.levels]
     return [
-        draw(f"plane-{n}-{slug(level)}", f"Alignment and uniformity, level {clean(level)}", paint_level(level))
-        for n, level in enumerate(levels, 1)
-        if all(f"geometry/{level}/alignment" in run.results["metrics"] for run in runs)
+        draw(
+            f"plane-{n}-{slug(named.where)}",
+            f"Alignment and uniformity, level {clean(named.where)}",
+            paint_level(named, tight),
+        )
+        for n, (named, tight) in enumerate(_common(ALIGNMENT, runs), 1)
     ]
 
 

@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 from html import escape
 from itertools import groupby
 
+from rince.evaluation.metrics import parse
 from rince.report.collect import Shown
 from rince.report.drawing import DASHES, RUNS, clean
-from rince.report.tables import PERCENT, Cell, Table, direction, heading, number_text, paper_text
+from rince.report.tables import ARROWS, Cell, Table, number_text, paper_text, value_text
 
-HEADLINE = re.compile(r"(probe|finetune)/(.*/)?accuracy|retrieval/.*/(recall@1|map)|ranking/[^/]*|outliers/.*/auroc")
-OF_A_SET = ("finetune/accuracy", "retrieval/map", "retrieval/recall@1", "probe/accuracy")
-ARROWS = {"up": "↑", "down": "↓", None: ""}
 SAID = {"up": "higher is better", "down": "lower is better", None: ""}
 
 
 def headline(metrics: Sequence[str]) -> list[str]:
-    """The metrics that a reader looks at first; those of sets of videos set by set."""
-    found = [metric for metric in metrics if HEADLINE.fullmatch(metric)]
-    sets = dict.fromkeys(metric.split("/")[1] for metric in found if re.fullmatch("(probe|finetune)/.*/.*", metric))
-    parts = [name.split("/") for name in OF_A_SET]
-    by_set = [metric for name in sets for kind, last in parts if (metric := f"{kind}/{name}/{last}") in found]
-    return by_set or found
+    """The metrics that a reader looks at first: set by set, those that have something in common side by side."""
+    found = [named for named in map(parse, metrics) if named.metric.group]
+    sets, groups = (list(dict.fromkeys(getattr(named, by) for named in found)) for by in ("on", "group"))
+    return [n.name for n in sorted(found, key=lambda n: (n.on != "", sets.index(n.on), groups.index(n.group)))]
 
 
 def facts(runs: Sequence[Shown]) -> str:
@@ -83,15 +78,10 @@ def swatch(number: int) -> str:
 
 def comparison(table: Table, runs: Sequence[Shown]) -> str:
     """The table of headline metrics with the paper's numbers, and what to make of it."""
-    sets = {name for run in runs for name in run.data.sets}
-    groups = [(name, list(members)) for name, members in groupby(table.metrics, lambda m: _group(m, sets))]
+    groups = [(name, list(members)) for name, members in groupby(table.metrics, lambda m: parse(m).group)]
     first = {members[0] for _, members in groups}
     top = "".join(f'<th scope="colgroup" colspan="{len(m)}">{escape(clean(name))}</th>' for name, m in groups)
-    sub = "".join(
-        f'<th scope="col"{_first(m in first)} title="{SAID[direction(m)]}">{escape(_leaf(m))} {ARROWS[direction(m)]}'
-        f'<span class="sr"> {SAID[direction(m)]}</span></th>'
-        for m in table.metrics
-    )
+    sub = "".join(_column(m, is_first=m in first) for m in table.metrics)
     body = []
     for row in table.rows:
         seeds = f"{len(row.seeds)} seeds: {', '.join(map(str, row.seeds))}" if len(row.seeds) > 1 else ""
@@ -99,7 +89,9 @@ def comparison(table: Table, runs: Sequence[Shown]) -> str:
         under = f'<span class="under">{seeds}</span>' if seeds else ""
         body.append(f'<tr><th scope="row">{label(row.name)}{under}</th>{cells}</tr>')
         if any(row.cells[m].paper for m in table.metrics):
-            cells = "".join(f"<td{_first(m in first)}>{escape(paper_text(row.cells[m]))}</td>" for m in table.metrics)
+            cells = "".join(
+                f"<td{_first(m in first)}>{escape(paper_text(m, row.cells[m]))}</td>" for m in table.metrics
+            )
             body.append(f'<tr class="paper"><th scope="row">in the paper</th>{cells}</tr>')
     head = f'<thead><tr><th class="name" rowspan="2" scope="col">recipe</th>{top}</tr><tr>{sub}</tr></thead>'
     return _legend(table) + _scrolling(f"{head}<tbody>{''.join(body)}</tbody>", "Comparison") + _notes(table, runs)
@@ -143,27 +135,13 @@ def _cell(metric: str, cell: Cell) -> str:
     return text
 
 
-def _group(metric: str, sets: Container[str]) -> str:
-    """What columns side by side have in common: the set of videos, if there are such sets, else the kind of number."""
-    kind, _, rest = metric.partition("/")
-    middle = rest.rpartition("/")[0]
-    if middle and middle in sets:
-        return middle
-    return {
-        "probe": "Probe",
-        "retrieval": f"Same {middle}",
-        "ranking": "Order of ranks",
-        "outliers": f"Outliers: {middle}",
-    }.get(kind, kind)
-
-
-def _leaf(metric: str) -> str:
-    last = metric.rpartition("/")[2]
-    middle = metric.partition("/")[2].rpartition("/")[0]
-    name = heading(metric).removesuffix(f" {middle}") if middle else heading(metric)
-    if not middle:  # the heading above says which
-        name = {"probe accuracy": "accuracy", "rank order": "in order"}.get(name, name)
-    return f"{name} %" if any(part in last for part in PERCENT) else name
+def _column(metric: str, *, is_first: bool) -> str:
+    named = parse(metric)
+    direction = named.metric.direction
+    return (
+        f'<th scope="col"{_first(is_first)} title="{SAID[direction]}">{escape(named.column)}{ARROWS[direction]}'
+        f'<span class="sr"> {SAID[direction]}</span></th>'
+    )
 
 
 def _first(is_first: bool) -> str:
@@ -195,7 +173,7 @@ def full_table(runs: Sequence[Shown]) -> str:
     metrics = dict.fromkeys(name for run in runs for name in run.results["metrics"])
     top = "".join(f'<th scope="col">{escape(clean(run.label))}</th>' for run in runs)
     body = "".join(
-        f'<tr><th scope="row">{escape(clean(metric, 90))} {ARROWS[direction(metric)]}</th>'
+        f'<tr><th scope="row">{escape(clean(metric, 90))}{ARROWS[parse(metric).metric.direction]}</th>'
         + "".join(f"<td>{_value(metric, run.results['metrics'].get(metric))}</td>" for run in runs)
         + "</tr>"
         for metric in metrics
@@ -206,6 +184,4 @@ def full_table(runs: Sequence[Shown]) -> str:
 
 
 def _value(metric: str, value: float | None) -> str:
-    if value is None:
-        return "–"
-    return number_text(metric, Cell((value,))) + (" %" if any(part in metric for part in PERCENT) else "")
+    return "–" if value is None else value_text(metric, value)

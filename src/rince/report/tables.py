@@ -10,19 +10,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import yaml
 
-Direction = Literal["up", "down", None]
-PERCENT = ("recall@", "accuracy", "auroc", "fpr@")
-HEADINGS = {
-    "probe/accuracy": "probe accuracy",
-    "ranking/ndcg": "NDCG",
-    "ranking/order_accuracy": "rank order",
-    "geometry/uniformity": "uniformity",
-}
-CLASSIFIERS = {"probe": "probe", "finetune": "finetuned"}
+from rince.evaluation.metrics import parse
+
+ARROWS = {"up": " ↑", "down": " ↓", None: ""}
 
 
 class PaperNumber(NamedTuple):
@@ -88,24 +82,6 @@ def paper_number(table: str | None, row: str | None, metric: str) -> PaperNumber
     return PaperNumber(*value) if isinstance(value, list) else PaperNumber(value, None)
 
 
-def direction(metric: str) -> Direction:
-    """Whether more is better (up), less is (down), or neither says anything by itself."""
-    if metric.startswith("geometry/") and "/similarity/" in metric:
-        return None
-    return "down" if "fpr@" in metric or metric.startswith("geometry/") else "up"
-
-
-def heading(metric: str) -> str:
-    """A short name for a column."""
-    if metric in HEADINGS:
-        return HEADINGS[metric]
-    kind, middle, last = (*metric.split("/"), "")[:3]
-    if last == "accuracy" and kind in CLASSIFIERS:  # of a set of videos
-        return f"{CLASSIFIERS[kind]} accuracy {middle}"
-    last = {"map": "mAP", "alignment": "alignment"}.get(last, last.replace("recall@", "R@").replace("auroc", "AUROC"))
-    return f"{last} {middle}".strip()
-
-
 def compare(results: Iterable[dict[str, Any]], metrics: Sequence[str] | None = None) -> Table:
     """A table of results as `rince evaluate` writes them. Runs of one recipe and scale are seeds of one row.
 
@@ -120,7 +96,7 @@ def compare(results: Iterable[dict[str, Any]], metrics: Sequence[str] | None = N
         groups.setdefault((result["recipe"], result["scale"]), []).append(result)
     if metrics is None:
         everything = dict.fromkeys(name for group in groups.values() for result in group for name in result["metrics"])
-        metrics = [name for name in everything if direction(name) and "best_test" not in name]
+        metrics = [name for name in everything if parse(name).metric.direction]
     rows = []
     for (name, scale), group in groups.items():
         paper = group[0].get("paper") or {}
@@ -154,7 +130,7 @@ def _row(name: str, group: list[dict[str, Any]], metrics: Sequence[str], table: 
 
 def _value(metrics: dict[str, float], metric: str) -> float | None:
     """A number of a run; with a `*` in its name, the mean over all that it fits."""
-    found = [metrics[name] for name in fnmatch.filter(metrics, metric)]
+    found = [metrics[name] for name in ([metric] if metric in metrics else fnmatch.filter(metrics, metric))]
     return statistics.fmean(found) if found else None
 
 
@@ -162,7 +138,8 @@ def _marked(rows: list[Row], metrics: Sequence[str]) -> list[Row]:
     marks: dict[tuple[int, str], Cell] = {}
     for metric in metrics:
         means = {i: row.cells[metric].mean for i, row in enumerate(rows) if row.cells[metric].values}
-        order = sorted({mean for mean in means.values() if mean is not None}, reverse=direction(metric) != "down")
+        highest_first = parse(metric).metric.direction != "down"
+        order = sorted({mean for mean in means.values() if mean is not None}, reverse=highest_first)
         for i, mean in means.items():
             cell = rows[i].cells[metric]
             best, second = len(order) > 1 and mean == order[0], len(order) > 2 and mean == order[1]
@@ -174,30 +151,27 @@ def _marked(rows: list[Row], metrics: Sequence[str]) -> list[Row]:
 
 
 def number_text(metric: str, cell: Cell) -> str:
-    """`35.3 ± 0.2`, in percent where that is the habit; empty if nothing was measured."""
-    if cell.mean is None:
-        return ""
-    scale, digits = _unit(metric)
-    text = f"{cell.mean * scale:.{digits}f}"
-    return text if cell.std is None else f"{text} ± {cell.std * scale:.{digits}f}"
+    """`35.3 ± 0.2`, in the unit of the metric; empty if nothing was measured."""
+    unit = parse(metric).metric.unit
+    return " ± ".join(unit.text(value) for value in (cell.mean, cell.std) if value is not None)
 
 
-def paper_text(cell: Cell) -> str:
+def paper_text(metric: str, cell: Cell) -> str:
     """The paper's number as it prints it; empty if it has none."""
-    if cell.paper is None:
-        return ""
-    digits = 2 if cell.paper.mean >= 1 else 4  # all in percent but mAP
-    return f"{cell.paper.mean:.{digits}f}" + ("" if cell.paper.std is None else f" ± {cell.paper.std:.{digits}f}")
+    digits = parse(metric).metric.unit.paper_digits
+    return " ± ".join(f"{value:.{digits}f}" for value in cell.paper or () if value is not None)
 
 
 def metrics_text(metrics: dict[str, float]) -> str:
     """One metric a line, for a terminal."""
     widest = max(map(len, metrics))
-    lines = []
-    for name, value in metrics.items():
-        scale, digits = _unit(name)
-        lines.append(f"  {name:{widest}}  {value * scale:.{digits}f}{' %' if scale == 100 else ''}")
-    return "\n".join(lines)
+    return "\n".join(f"  {name:{widest}}  {value_text(name, value)}" for name, value in metrics.items())
+
+
+def value_text(metric: str, value: float) -> str:
+    """A number and its unit: `35.3 %`."""
+    unit = parse(metric).metric.unit
+    return unit.text(value) + unit.sign
 
 
 def terminal(table: Table) -> str:
@@ -206,7 +180,7 @@ def terminal(table: Table) -> str:
     for metric in table.metrics:
         line = [_heading_with_arrow(metric)]
         for cell in (row.cells[metric] for row in table.rows):
-            paper = f" (paper {paper_text(cell)})" if cell.paper else ""
+            paper = f" (paper {paper_text(metric, cell)})" if cell.paper else ""
             line.append(f"{number_text(metric, cell)}{'*' if cell.best else ' '}{paper}")
         lines.append(line)
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
@@ -226,7 +200,7 @@ def markdown(table: Table) -> str:
             cell = row.cells[metric]
             text = number_text(metric, cell)
             text = f"**{text}**" if cell.best else f"<u>{text}</u>" if cell.second else text
-            cells.append(f"{text} ({paper_text(cell)})".strip() if cell.paper else text)
+            cells.append(f"{text} ({paper_text(metric, cell)})".strip() if cell.paper else text)
         lines.append(f"| {_escape_markdown(row.name)} | " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
 
@@ -234,7 +208,7 @@ def markdown(table: Table) -> str:
 def latex(table: Table) -> str:
     """For a paper: a booktabs table, best in bold, second best underlined."""
     lines = [r"\begin{tabular}{l" + "c" * len(table.metrics) + "}", r"\toprule"]
-    lines.append("Method & " + " & ".join(_escape_latex(heading(metric)) for metric in table.metrics) + r" \\")
+    lines.append("Method & " + " & ".join(_escape_latex(parse(metric).heading) for metric in table.metrics) + r" \\")
     lines.append(r"\midrule")
     for row in table.rows:
         cells = []
@@ -259,13 +233,8 @@ def csv_text(table: Table) -> str:
     return out.getvalue()
 
 
-def _unit(metric: str) -> tuple[int, int]:
-    """Factor and digits after the point."""
-    return (100, 1) if any(part in metric for part in PERCENT) else (1, 3)
-
-
 def _heading_with_arrow(metric: str) -> str:
-    return heading(metric) + {"up": " ↑", "down": " ↓", None: ""}[direction(metric)]
+    return parse(metric).heading + ARROWS[parse(metric).metric.direction]
 
 
 def _escape_markdown(text: str) -> str:
