@@ -85,5 +85,8 @@ def contrast_ranks(
     number = len(labels)
     own = torch.full((len(own_ranks), number, number), EXCLUDED, dtype=torch.int8, device=labels.device)
     for view, ranks in zip(own, own_ranks, strict=True):
-        view.diagonal().copy_(torch.as_tensor(ranks))
+        if isinstance(ranks, int):
+            view.diagonal().fill_(ranks)
+        else:
+            view.diagonal().copy_(torch.as_tensor(ranks))
     return torch.cat([*own, rank_source(labels, bank.labels)], dim=1)
