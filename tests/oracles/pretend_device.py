@@ -29,7 +29,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from torch.utils._mode_utils import no_dispatch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
@@ -89,6 +91,12 @@ class PretendTensor(torch.Tensor):
 
     def new_tensor(self, data, *, dtype=None, device=None, requires_grad=False):
         return torch.tensor(data, dtype=dtype or self.dtype, device=device or self.device, requires_grad=requires_grad)
+
+    def __getitem__(self, index):
+        return super().__getitem__(_without_lists(index))
+
+    def __setitem__(self, index, value):
+        super().__setitem__(_without_lists(index), value)
 
     def numpy(self, *, force=False):
         if force:
@@ -206,8 +214,12 @@ def _run(func, args, kwargs, mode):
     before = {id(x.held): x for x in own}
     if asked is not None:
         kwargs = {**kwargs, "device": CPU}
-    args, kwargs = tree_map_only(PretendTensor, lambda x: x.held, (args, kwargs))
+    outer = args, kwargs
+    args, kwargs = tree_map_only(PretendTensor, lambda x: x.held, outer)
     made = func(*args, **kwargs)
+    if torch.Tag.inplace_view in func.tags:
+        with no_dispatch():
+            func(*outer[0], **outer[1])  # the tensor itself also gets its new shape
     if asked == CPU:
         return made  # such as zeros_like(x, device="cpu")
     _check_shapes(func, before)
@@ -215,6 +227,13 @@ def _run(func, args, kwargs, mode):
     ordinary = func.is_view and not own[0].is_inference()
     with torch.inference_mode(False) if ordinary else contextlib.nullcontext():
         return tree_map_only(torch.Tensor, lambda x: before[id(x)] if id(x) in before else _wrap(x), made)
+
+
+def _without_lists(index):
+    """A list as the tensor it stands for; torch would make it on `meta`, without values."""
+    if isinstance(index, tuple):
+        return tuple(map(_without_lists, index))
+    return torch.tensor(index) if isinstance(index, (list, np.ndarray)) else index
 
 
 def _wrap(values: torch.Tensor) -> PretendTensor:
