@@ -8,8 +8,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from rince.devices import looking_is_free
 from rince.errors import ConfigError, DataError, ShapeError
-from rince.ranks import RANDOM, UNFILLED
+from rince.ranks import NO_LABEL, RANDOM, UNFILLED
 
 
 class MemoryBank(nn.Module):
@@ -61,6 +62,10 @@ class MemoryBank(nn.Module):
             labels: `(batch,)` integers from 0.
         """
         self._check_push(keys, labels)
+        if looking_is_free(keys.device):
+            _check_pushed_values(keys, labels)
+        else:  # NaN keys and wrong labels are kept: they turn the next loss into NaN
+            labels = torch.where(labels < 0, NO_LABEL, labels)
         slots = (self._cursor + torch.arange(len(keys), device=self.keys.device)) % len(self.keys)
         self.keys.index_copy_(0, slots, keys.to(self.keys.dtype))
         self.labels.index_copy_(0, slots, labels.to(self.labels.dtype))
@@ -99,12 +104,13 @@ class MemoryBank(nn.Module):
             )
         if keys.requires_grad:
             raise DataError("keys carry gradients; push keys.detach(), or encode them under torch.no_grad()")
-        if not keys.isfinite().all():
-            raise DataError(
-                f"{int((~keys.isfinite()).any(dim=1).sum())} of {len(keys)} keys hold NaN or infinite values; nothing "
-                "was pushed. Lower the learning rate, or look for a zero vector that was normalised"
-            )
-        if len(labels) and int(labels.min()) < 0:
-            raise DataError(
-                f"labels start at 0, got {int(labels.min())}: -1 marks an unfilled slot and -2 a random vector"
-            )
+
+
+def _check_pushed_values(keys: Tensor, labels: Tensor) -> None:
+    if not keys.isfinite().all():
+        raise DataError(
+            f"{int((~keys.isfinite()).any(dim=1).sum())} of {len(keys)} keys hold NaN or infinite values; nothing "
+            "was pushed. Lower the learning rate, or look for a zero vector that was normalised"
+        )
+    if len(labels) and int(labels.min()) < 0:
+        raise DataError(f"labels start at 0, got {int(labels.min())}: -1 marks an unfilled slot and -2 a random vector")

@@ -8,6 +8,9 @@ cache, and the whole (queries, candidates) matrix never exists. Within a block
 - the negatives, which are many, reach the loss through one number per temperature, log Σ exp(s/τ), whose
   gradient is a softmax. They get a handful of plain passes, which `torch.compile` fuses on request.
 
+How many positives there are is a value, and on an accelerator a look at a value waits for all work before it. There
+the formula runs on the whole block instead, and no value is looked at.
+
 How much that saves is in `benchmarks/loss_speed.csv`, beside the dense form and pytorch-metric-learning.
 """
 
@@ -22,6 +25,9 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from rince.devices import looking_is_free, nan_unless
+from rince.ranks import all_allowed
+
 # Stands for the logarithm of an empty sum. Finite, so that no `inf - inf` can turn a gradient into NaN.
 LOG_OF_NOTHING = -1e30
 # exp(-80) vanishes beside 1 in float32 and float64 alike and is still a normal float32. Where the argument is -inf
@@ -33,7 +39,7 @@ VANISHES = -80.0
 BLOCK, FEWEST_ROWS = 2**21, 64
 
 RankRows = Callable[[int, int], Tensor]
-Share = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
+Share = Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor]
 Negatives = Callable[[Tensor, tuple[float, ...], list[Tensor]], tuple[Tensor, Tensor]]
 
 
@@ -46,7 +52,7 @@ class BlockwiseJob:
         temperatures: one per term.
         count: ranks of some queries → `(terms,)` queries used, and `(terms,)` divisors of the terms.
         divisor: `(terms,)`, to be used instead of the counted one, or None.
-        share: similarities, ranks, divisors, log-sums of further negatives → `(terms,)`, part of every ℓᵢ.
+        share: similarities, ranks, divisors, log-sums of further negatives or None → `(terms,)`, part of every ℓᵢ.
         key: what `share` depends on, so that its compiled form can be kept.
         rank_weight: weight of every ℓᵢ in the total.
         block_size: rows per block, or None to choose.
@@ -66,27 +72,32 @@ class BlockwiseJob:
 
 def blockwise_loss(queries: Tensor, candidates: Tensor, job: BlockwiseJob) -> tuple[Tensor, Tensor, Tensor]:
     """Total (differentiable), value of every term, queries used by every term."""
-    total, per_rank, used = _Blockwise.apply(queries, candidates, job)  # type: ignore[no-untyped-call]
-    return total, per_rank, used
+    total, per_rank, used, sound = _Blockwise.apply(queries, candidates, job)  # type: ignore[no-untyped-call]
+    return total if looking_is_free(queries.device) else nan_unless(sound, total), per_rank, used
 
 
 class _Blockwise(torch.autograd.Function):
     """Makes the gradient in the forward pass; the backward pass scales it."""
 
     @staticmethod
-    def forward(ctx: Any, queries: Tensor, candidates: Tensor, job: BlockwiseJob) -> tuple[Tensor, Tensor, Tensor]:
+    def forward(ctx: Any, queries: Tensor, candidates: Tensor, job: BlockwiseJob) -> tuple[Tensor, ...]:
         wanted = ctx.needs_input_grad[:2]
         gradients = [
             torch.zeros_like(x) if want else None for x, want in zip((queries, candidates), wanted, strict=True)
         ]
         with torch.autocast(queries.device.type, enabled=False):
-            per_rank, used = _all_blocks(queries, candidates, job, *gradients)
+            per_rank, used, sound = _all_blocks(queries, candidates, job, *gradients)
         total = per_rank.sum() * job.rank_weight
-        if not all(gradient is None or gradient.isfinite().all() for gradient in gradients):
-            total = total * torch.nan  # an excluded NaN reaches the gradient alone, by 0 · NaN: let the caller see it
+        # An excluded NaN reaches the gradient alone, by 0 · NaN: let the caller see it.
+        if looking_is_free(queries.device):
+            if not all(gradient is None or gradient.isfinite().all() for gradient in gradients):
+                total = total * torch.nan
+        else:
+            for gradient in gradients:
+                sound = sound if gradient is None else sound & gradient.isfinite().all()
         ctx.save_for_backward(*gradients)
-        ctx.mark_non_differentiable(per_rank, used)
-        return total, per_rank, used
+        ctx.mark_non_differentiable(per_rank, used, sound)
+        return total, per_rank, used, sound
 
     @staticmethod
     @torch.autograd.function.once_differentiable
@@ -97,13 +108,13 @@ class _Blockwise(torch.autograd.Function):
 
 def _all_blocks(
     queries: Tensor, candidates: Tensor, job: BlockwiseJob, of_queries: Tensor | None, of_candidates: Tensor | None
-) -> tuple[Tensor, Tensor]:
-    """Value and count of every term; fills the gradients that are wanted."""
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Value and count of every term, and whether all ranks have a meaning; fills the gradients that are wanted."""
     per_rank = queries.new_zeros(len(job.temperatures))
     used = torch.zeros(len(job.temperatures), dtype=torch.long, device=queries.device)
-    divisor = used.clone()
+    divisor, sound = used.clone(), torch.ones((), dtype=torch.bool, device=queries.device)
     if len(candidates) == 0:
-        return per_rank, used
+        return per_rank, used, sound
     size = job.block_size or max(FEWEST_ROWS, BLOCK // len(candidates))
     blocks = [(start, min(start + size, len(queries))) for start in range(0, len(queries), size)]
     for start, stop in blocks:
@@ -112,19 +123,24 @@ def _all_blocks(
         divisor += more_divisor
     if job.divisor is not None:
         divisor = job.divisor
-    inner = _Inner(job, queries.device.type)
-    workspace = [queries.new_empty(min(size, len(queries)), len(candidates)) for _ in job.temperatures]
+    inner, looks = _Inner(job, queries.device.type), looking_is_free(queries.device)
+    buffers_needed = len(job.temperatures) if looks else 1
+    workspace = [queries.new_empty(min(size, len(queries)), len(candidates)) for _ in range(buffers_needed)]
     for start, stop in blocks:
         similarities, *buffers = (buffer[: stop - start] for buffer in workspace)
         torch.mm(queries[start:stop], candidates.T, out=similarities)
-        ranks = job.rank_rows(start, stop).to(torch.int8).contiguous()
-        share, gradient = _block(similarities, ranks, divisor, job, inner, buffers)
+        ranks = job.rank_rows(start, stop)
+        if looks:  # and has looked at the ranks, in job.count
+            share, gradient = _block(similarities, ranks.to(torch.int8).contiguous(), divisor, job, inner, buffers)
+        else:
+            sound = sound & all_allowed(ranks, len(job.temperatures))
+            share, gradient = _whole_block(similarities, ranks, divisor, job, inner)
         per_rank += share
         if of_queries is not None:
             torch.mm(gradient, candidates, out=of_queries[start:stop])
         if of_candidates is not None:
             of_candidates.addmm_(gradient.T, queries[start:stop])
-    return per_rank, used
+    return per_rank, used, sound
 
 
 def _block(
@@ -146,6 +162,17 @@ def _block(
     for i, exponential in enumerate(exponentials[1:], start=1):
         gradient.addcmul_(exponential, weights[:, i : i + 1])
     gradient.view(-1).index_copy_(0, place, of_positives.view(-1).index_select(0, slot))
+    return share.detach(), gradient
+
+
+def _whole_block(
+    similarities: Tensor, ranks: Tensor, divisor: Tensor, job: BlockwiseJob, inner: _Inner
+) -> tuple[Tensor, Tensor]:
+    """As `_block`, in more passes over the block and without a look at any value."""
+    similarities = similarities.detach().requires_grad_()
+    with torch.enable_grad():
+        share = inner.share(similarities, ranks, divisor, None)
+        (gradient,) = torch.autograd.grad(share.sum() * job.rank_weight, similarities)
     return share.detach(), gradient
 
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from rince.blockwise import RankRows
 from rince.errors import ConfigError, DataError, ShapeError
-from rince.ranks import EXCLUDED
+from rince.ranks import EXCLUDED, NO_RANK
 
 
 def check_choice(name: str, value: object, choices: object) -> None:
@@ -81,6 +81,11 @@ def check_rank_values(ranks: Tensor, terms: int) -> None:
         raise DataError(
             f"ranks holds rank {highest} but there are only {terms} terms; add a RankTerm for every rank, or set "
             "ranks you do not want to train to 0 (negative) or -1 (excluded)"
+        )
+    if lowest == NO_RANK:
+        raise DataError(
+            f"ranks holds {NO_RANK}, the mark of a label that the source of ranks does not know; labels start at 0 and "
+            "end below the number of its classes or samples"
         )
     if lowest < EXCLUDED:
         raise DataError(f"ranks holds {lowest}; use 1 … R for positives, 0 for negatives and -1 for excluded")

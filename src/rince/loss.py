@@ -30,8 +30,9 @@ from rince.checks import (
     checked_rows,
     why_not_finite,
 )
-from rince.errors import ConfigError
-from rince.ranks import EXCLUDED, NEGATIVE
+from rince.devices import looking_is_free, nan_unless
+from rince.errors import ConfigError, DataError
+from rince.ranks import EXCLUDED, NEGATIVE, all_allowed
 
 Positives = Literal["in", "out"]
 OverPositives = Literal["mean", "sum", "pooled"]
@@ -253,7 +254,9 @@ class RankedInfoNCE(nn.Module):
         used, own_divisor = self._count(ranks)
         per_rank = self._share(similarities, ranks, own_divisor if divisor is None else divisor, None)
         total = per_rank.sum() if self.over_ranks == "sum" else per_rank.mean()
-        if not torch.compiler.is_compiling():  # looking at values would break the graph
+        if not looking_is_free(similarities.device):
+            total = nan_unless(all_allowed(ranks, len(self.terms)), total)
+        elif not torch.compiler.is_compiling():  # looking at values would break the graph
             check_rank_values(ranks, len(self.terms))
             if not total.isfinite():
                 raise why_not_finite(similarities=similarities)
@@ -287,9 +290,26 @@ class RankedInfoNCE(nn.Module):
             compile=compile,
         )
         output = LossOutput(*blockwise_loss(queries, candidates, job))
-        if not output.total.isfinite():
+        if looking_is_free(queries.device) and not output.total.isfinite():
             raise why_not_finite(queries=queries, candidates=candidates)
         return output
+
+    def explain(self, ranks: Tensor, **inputs: Tensor) -> DataError:
+        """Why the loss of these inputs is NaN or infinite, as an error to raise.
+
+        On the CPU the loss raises it by itself. On an accelerator a look at values would hold up the work, so what is
+        wrong, with ranks, labels or inputs, makes the loss and its gradient NaN, and the weights with them: ask when a
+        loss that you look at anyway is not finite. The cause may lie some steps back.
+
+        Args:
+            ranks: `(queries, candidates)` as given to the loss.
+            inputs: the tensors given to the loss, by the names that the error is to call them.
+        """
+        try:
+            check_rank_values(ranks, len(self.terms))
+        except DataError as error:
+            return error
+        return why_not_finite(**inputs)
 
     @property
     def rank_count(self) -> int:
@@ -316,7 +336,8 @@ class RankedInfoNCE(nn.Module):
         return torch.stack(used), torch.stack(divisor)
 
     def _checked_count(self, ranks: Tensor) -> tuple[Tensor, Tensor]:
-        check_rank_values(ranks, len(self.terms))
+        if looking_is_free(ranks.device):
+            check_rank_values(ranks, len(self.terms))
         return self._count(ranks.to(torch.int8))
 
     def _share(self, similarities: Tensor, ranks: Tensor, divisor: Tensor, outside: Tensor | None) -> Tensor:

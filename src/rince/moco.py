@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from rince.bank import MemoryBank
+from rince.devices import constant
 from rince.errors import ShapeError
 from rince.ranks import EXCLUDED, RankSource
 
@@ -94,8 +95,9 @@ def contrast_ranks(
     labels: Tensor, bank: MemoryBank, rank_source: RankSource, own_ranks: Sequence[int] | Tensor = (1,)
 ) -> Tensor:
     """The ranks of such a step: `(queries, views · queries + bank size)` int8."""
-    own = torch.as_tensor(own_ranks, dtype=torch.int8, device=labels.device)
-    own = own[:, None].expand(-1, len(labels)) if own.ndim == 1 else own
+    if not isinstance(own_ranks, Tensor):
+        own_ranks = constant(tuple(own_ranks), labels.device, torch.int8)
+    own = own_ranks[:, None].expand(-1, len(labels)) if own_ranks.ndim == 1 else own_ranks
     return own_and_bank_ranks(own, rank_source(labels, bank.labels))
 
 

@@ -15,11 +15,15 @@ from typing import Literal, Protocol
 import torch
 from torch import Tensor
 
+from rince.devices import looking_is_free
 from rince.errors import ConfigError, DataError, ShapeError
 
 NEGATIVE, EXCLUDED = 0, -1
 UNFILLED, RANDOM = -1, -2
 HIGHEST_RANK = 127  # of int8
+# Where nobody looks at values (`devices.looking_is_free`), a wrong label is not refused but gets this rank, which means
+# nothing: it turns the loss into NaN. A bank keeps such a label as one that no source of ranks knows.
+NO_RANK, NO_LABEL = -128, -3
 
 
 class RankSource(Protocol):
@@ -69,9 +73,11 @@ class TableRanks:
         if lowest < EXCLUDED or highest > HIGHEST_RANK:
             raise DataError(f"table must hold ranks from -1 to {HIGHEST_RANK}, got {lowest} to {highest}")
         self.table = table.to(torch.int8)
-        # Column label + 2, so that the labels RANDOM and UNFILLED are columns like any other.
+        # Column label + 2, so that the labels RANDOM and UNFILLED are columns like any other. A row and a column more,
+        # for labels that are wrong.
         special = torch.tensor([NEGATIVE, EXCLUDED], dtype=torch.int8, device=table.device)
-        self._columns = torch.cat([special.expand(len(table), 2), self.table], dim=1)
+        columns = torch.cat([special.expand(len(table), 2), self.table], dim=1)
+        self._columns = torch.nn.functional.pad(columns, (0, 1, 0, 1), value=NO_RANK)
 
     @classmethod
     def from_superclasses(cls, superclass_of: Sequence[int] | Tensor) -> TableRanks:
@@ -166,10 +172,13 @@ class TableRanks:
 
     def __call__(self, query_labels: Tensor, candidate_labels: Tensor) -> Tensor:
         """`(queries,)` and `(candidates,)` labels → `(queries, candidates)` int8 ranks."""
-        _check_labels("query_labels", query_labels, lowest=0, classes=self.classes)
-        _check_labels("candidate_labels", candidate_labels, lowest=RANDOM, classes=self.classes)
-        columns = self._columns.to(query_labels.device)
+        right = _check_labels("query_labels", query_labels, lowest=0, classes=self.classes)
+        right_too = _check_labels("candidate_labels", candidate_labels, lowest=RANDOM, classes=self.classes)
+        self._columns = columns = self._columns.to(query_labels.device)  # stays there: a step should not send it again
         queries, candidates = query_labels.long(), candidate_labels.long() + 2
+        if right is not None and right_too is not None:
+            queries = torch.where(right, queries, self.classes)
+            candidates = torch.where(right_too, candidates, self.classes + 2)
         # Spread the smaller of the two over all candidates, one row per class or per query; copying rows is cheap.
         if len(queries) < self.classes:
             return columns.index_select(0, queries).index_select(1, candidates)
@@ -208,10 +217,11 @@ class InstanceRanks:
 
     def __call__(self, query_labels: Tensor, candidate_labels: Tensor) -> Tensor:
         """`(queries,)` and `(candidates,)` sample ids → `(queries, candidates)` int8 ranks."""
-        _check_labels("query_labels", query_labels, lowest=0)
-        _check_labels("candidate_labels", candidate_labels, lowest=RANDOM)
+        right = _check_labels("query_labels", query_labels, lowest=0)
+        right_too = _check_labels("candidate_labels", candidate_labels, lowest=RANDOM)
         ranks = (query_labels[:, None] == candidate_labels).to(torch.int8) * self.same
-        return ranks.masked_fill_(candidate_labels == UNFILLED, EXCLUDED)
+        ranks.masked_fill_(candidate_labels == UNFILLED, EXCLUDED)
+        return _without_rank(ranks, right, right_too)
 
 
 class SampleRanks:
@@ -309,7 +319,7 @@ class SampleRanks:
         if (limits is None) == (counts is None):
             raise ConfigError("give either limits or counts")
         with torch.no_grad():
-            parts = [encode(part).flatten(1).float().cpu() for part in images.split(batch)]
+            parts = [encode(part).flatten(1).float() for part in images.split(batch)]
         vectors = torch.cat(parts) if parts else torch.empty(0, 0)
         if len(vectors) != len(images):
             raise ShapeError(f"encode must give a vector for each image, got {len(vectors)} for {len(images)} images")
@@ -334,25 +344,31 @@ class SampleRanks:
 
     def __call__(self, query_labels: Tensor, candidate_labels: Tensor) -> Tensor:
         """`(queries,)` and `(candidates,)` sample ids → `(queries, candidates)` int8 ranks."""
-        _check_labels("query_labels", query_labels, lowest=0, classes=len(self.vectors))
-        _check_labels("candidate_labels", candidate_labels, lowest=RANDOM, classes=len(self.vectors))
+        right = _check_labels("query_labels", query_labels, lowest=0, classes=len(self.vectors))
+        right_too = _check_labels("candidate_labels", candidate_labels, lowest=RANDOM, classes=len(self.vectors))
         self.vectors, self._limits = (x.to(query_labels.device) for x in (self.vectors, self._limits))
-        nearness = self.nearness(query_labels, candidate_labels.clamp(min=0))
-        limits = self._limits if len(self._limits) == 1 else self._limits[query_labels]
+        queries, candidates = (labels.clamp(0, len(self.vectors) - 1) for labels in (query_labels, candidate_labels))
+        nearness = self.nearness(queries, candidates)
+        limits = self._limits if len(self._limits) == 1 else self._limits[queries]
         ranks = torch.zeros(nearness.shape, dtype=torch.int8, device=nearness.device)
         for rank in range(self.ranks, 1, -1):
-            ranks[nearness >= limits[:, rank - 2, None]] = rank
-        ranks[query_labels[:, None] == candidate_labels] = 1
-        ranks[:, candidate_labels == RANDOM] = NEGATIVE
-        ranks[:, candidate_labels == UNFILLED] = EXCLUDED
-        return ranks
+            ranks.masked_fill_(nearness >= limits[:, rank - 2, None], rank)
+        ranks.masked_fill_(query_labels[:, None] == candidate_labels, 1)
+        ranks.masked_fill_(candidate_labels == RANDOM, NEGATIVE)
+        ranks.masked_fill_(candidate_labels == UNFILLED, EXCLUDED)
+        return _without_rank(ranks, right, right_too)
 
     def __repr__(self) -> str:
         return f"SampleRanks(samples={len(self.vectors)}, ranks={self.ranks}, metric={self.metric!r})"
 
 
-def view_ranks(*ranks: int, queries: int) -> Tensor:
-    """The own-key columns: what the keys of the same sample are to every query.
+def view_ranks(*ranks: int, queries: int, device: torch.device | None = None) -> Tensor:
+    """The own-key columns: what the keys of the same sample are to every query; `(queries, ranks)` int8.
+
+    Args:
+        ranks: one for every own key.
+        queries: how many there are.
+        device: where to make them.
 
     Example:
         >>> view_ranks(1, 2, 3, queries=2)  # frame before shot before video
@@ -362,7 +378,15 @@ def view_ranks(*ranks: int, queries: int) -> Tensor:
     for rank in ranks:
         if not EXCLUDED <= rank <= HIGHEST_RANK:
             raise DataError(f"a rank lies between -1 and {HIGHEST_RANK}, got {rank}")
-    return torch.tensor(ranks, dtype=torch.int8).expand(queries, len(ranks)).contiguous()
+    columns = torch.empty(queries, len(ranks), dtype=torch.int8, device=device)
+    for column, rank in zip(columns.unbind(1), ranks, strict=True):
+        column.fill_(rank)
+    return columns
+
+
+def all_allowed(ranks: Tensor, terms: int) -> Tensor:
+    """0-dim bool, on the device of the ranks: whether each is excluded, a negative, or a rank that has a term."""
+    return ((ranks >= EXCLUDED) & (ranks <= terms)).all()
 
 
 def _rank_in_tree(query: tuple[str, ...], candidate: tuple[str, ...]) -> int:
@@ -381,13 +405,25 @@ def _digest(*tensors: Tensor) -> str:
     return digest.hexdigest()
 
 
-def _check_labels(name: str, labels: Tensor, *, lowest: int, classes: int | None = None) -> None:
+def _without_rank(ranks: Tensor, right: Tensor | None, right_too: Tensor | None) -> Tensor:
+    """The ranks with `NO_RANK` where the label of the query or the candidate is wrong."""
+    if right is not None and right_too is not None:
+        ranks.masked_fill_(~(right[:, None] & right_too), NO_RANK)
+    return ranks
+
+
+def _check_labels(name: str, labels: Tensor, *, lowest: int, classes: int | None = None) -> Tensor | None:
+    """Refuses wrong labels; where nobody looks, `(labels,)`: which are right."""
     if labels.ndim != 1 or labels.is_floating_point() or labels.dtype == torch.bool:
         raise ShapeError(f"{name} must be a vector of integers, got {labels.dtype} of shape {tuple(labels.shape)}")
+    if not looking_is_free(labels.device):
+        right = labels >= lowest
+        return right if classes is None else right & (labels < classes)
     if len(labels) == 0:
-        return
+        return None
     low, high = (int(bound) for bound in torch.aminmax(labels))
     if low < lowest:
         raise DataError(f"{name} holds {low}; " + ("labels start at 0" if lowest == 0 else "labels start at -2"))
     if classes is not None and high >= classes:
         raise DataError(f"{name} holds {high}, but the table has {classes} classes: labels go from 0 to {classes - 1}")
+    return None

@@ -7,6 +7,7 @@ import math
 import torch
 from torch import Tensor
 
+from rince.devices import has_float64, in_float64
 from rince.errors import ConfigError, DataError
 from rince.evaluation.vectors import check_labels, check_vectors, unit_vectors
 
@@ -22,7 +23,7 @@ def alignment(embeddings: Tensor, labels: Tensor) -> float:
         embeddings: `(samples, dim)`.
         labels: `(samples,)`: of classes, or of superclasses.
     """
-    embeddings = unit_vectors(embeddings, "embeddings").double()
+    embeddings = in_float64(unit_vectors(embeddings, "embeddings"))
     labels = check_labels(labels, embeddings, "labels")
     _, index, counts = labels.unique(return_inverse=True, return_counts=True)
     pairs = int((counts * (counts - 1)).sum())
@@ -51,20 +52,24 @@ def uniformity(embeddings: Tensor, *, t: float = 2.0) -> float:
     for start in range(0, number, rows):
         block = embeddings[start : start + rows]
         distances = (squares[start : start + rows, None] + squares - 2 * (block @ embeddings.T)).clamp_(min=0)
-        total += float(distances.mul_(-t).exp_().sum(dtype=torch.float64))
+        near = distances.mul_(-t).exp_()
+        # Without float64, one sum per sample is small enough for float32, and those are added on the CPU.
+        wide = has_float64(near.device)
+        total += float(near.sum(dtype=torch.float64) if wide else near.sum(dim=1).cpu().sum(dtype=torch.float64))
     return math.log((total - number) / (number * (number - 1)))
 
 
 def class_similarity(embeddings: Tensor, labels: Tensor) -> Tensor:
     """`(classes, classes)` mean cosine between the samples of two classes; classes in the order of their labels.
 
-    Within a class, over pairs of different samples: NaN for a class of one.
+    Within a class, over pairs of different samples: NaN for a class of one. On the device of the embeddings.
 
     Args:
         embeddings: `(samples, dim)`.
         labels: `(samples,)`.
     """
-    embeddings = unit_vectors(embeddings, "embeddings").double()
+    device = embeddings.device
+    embeddings = in_float64(unit_vectors(embeddings, "embeddings"))
     labels = check_labels(labels, embeddings, "labels")
     _, index, counts = labels.unique(return_inverse=True, return_counts=True)
     means = embeddings.new_zeros(len(counts), embeddings.shape[1]).index_add_(0, index, embeddings) / counts[:, None]
@@ -72,7 +77,7 @@ def class_similarity(embeddings: Tensor, labels: Tensor) -> Tensor:
     own = embeddings.new_zeros(len(counts)).index_add_(0, index, embeddings.square().sum(dim=1))
     within = (similarity.diagonal() * counts.square() - own) / (counts * (counts - 1)).clamp(min=1)
     similarity.diagonal().copy_(torch.where(counts > 1, within, torch.nan))
-    return similarity.float()
+    return similarity.float().to(device)
 
 
 def tsne(features: Tensor, *, seed: int = 0) -> Tensor:
@@ -88,7 +93,7 @@ def tsne(features: Tensor, *, seed: int = 0) -> Tensor:
     if len(features) < 3:
         raise ConfigError(f"a map needs at least 3 samples, got {len(features)}")
     perplexity = min(30.0, (len(features) - 1) / 3)
-    unit = unit_vectors(features, "features").numpy()
+    unit = unit_vectors(features, "features").cpu().numpy()
     # On unit vectors the euclidean distance, which scikit-learn searches fast, orders as the cosine does.
     places = TSNE(perplexity=perplexity, init="pca", random_state=seed).fit_transform(unit)
-    return torch.from_numpy(places)
+    return torch.from_numpy(places).to(features.device)

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from rince.errors import ConfigError, DataError
-from rince.evaluation.vectors import check_labels, check_vectors
+from rince.evaluation.vectors import check_labels, check_vectors, share
 
 Protocol = Literal["fast", "paper"]
 # The paper's protocol on CIFAR-100.
@@ -39,7 +39,7 @@ def linear_probe(
     seed: int = 0,
     progress: Callable[[int, int], None] | None = None,
 ) -> ProbeResult:
-    """Trains a linear classifier on features and tests it. Higher is better, from 0 to 1.
+    """Trains a linear classifier on features, on the device of the test features. Higher is better, from 0 to 1.
 
     - `"fast"`: multinomial logistic regression on standardised features, by L-BFGS until it converges. Oracle:
       scikit-learn's `LogisticRegression`.
@@ -60,7 +60,7 @@ def linear_probe(
     test_features = check_vectors(test_features, "test_features")
     test_labels = check_labels(test_labels, test_features, "test_labels")
     # Labels may have gaps; the classifier has an output for every label of the training set.
-    classes, targets = train_labels.to("cpu", torch.int64).unique(return_inverse=True)
+    classes, targets = train_labels.to(test_features.device, torch.int64).unique(return_inverse=True)
     if len(classes) < 2:
         raise DataError(f"a probe needs two classes, got labels of {len(classes)}")
     place = torch.searchsorted(classes, test_labels).clamp(max=len(classes) - 1)
@@ -71,7 +71,7 @@ def linear_probe(
         raise ConfigError(f"protocol must be 'fast' or 'paper', got {protocol!r}")
     if not isinstance(train_features, Tensor):
         raise ConfigError("the fast probe computes features once; give it a matrix, not a function of the epoch")
-    train_features = check_vectors(train_features, "train_features")
+    train_features = check_vectors(train_features.to(test_features.device), "train_features")
     check_labels(targets, train_features, "train_labels")
     return _converged(train_features, test_features, targets, answers, len(classes), l2, progress)
 
@@ -88,8 +88,8 @@ def _converged(
 ) -> ProbeResult:
     mean, std = train.mean(dim=0), train.std(dim=0, correction=0).clamp(min=1e-6)
     train, test = (train - mean) / std, (test - mean) / std
-    weight = torch.zeros(classes, train.shape[1], requires_grad=True)
-    bias = torch.zeros(classes, requires_grad=True)
+    weight = torch.zeros(classes, train.shape[1], device=train.device, requires_grad=True)
+    bias = torch.zeros(classes, device=train.device, requires_grad=True)
     optimizer = torch.optim.LBFGS(
         [weight, bias], max_iter=20, tolerance_grad=1e-5, tolerance_change=1e-9, line_search_fn="strong_wolfe"
     )
@@ -111,7 +111,7 @@ def _converged(
             break
         before = now
     with torch.no_grad():
-        accuracy = float((F.linear(test, weight, bias).argmax(dim=1) == answers).double().mean())
+        accuracy = share(F.linear(test, weight, bias).argmax(dim=1) == answers)
     return ProbeResult(accuracy, accuracy, done)
 
 
@@ -124,25 +124,27 @@ def _paper(
     seed: int,
     progress: Callable[[int, int], None] | None,
 ) -> ProbeResult:
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(seed)  # of the CPU: the same start and order on every device
     probe = nn.Linear(test.shape[1], classes)
     bound = test.shape[1] ** -0.5  # torch's own start of a linear layer, from our generator
     with torch.no_grad():
         for parameter in probe.parameters():
             parameter.uniform_(-bound, bound, generator=generator)
+    probe.to(test.device)
     optimizer = torch.optim.SGD(probe.parameters(), lr=RATE, momentum=MOMENTUM)
     schedule = torch.optim.lr_scheduler.MultiStepLR(optimizer, MILESTONES, DECAY)
     accuracies = []
     for epoch in range(EPOCHS):
-        features = check_vectors(train if isinstance(train, Tensor) else train(epoch), "train_features")
+        features = train if isinstance(train, Tensor) else train(epoch)
+        features = check_vectors(features.to(test.device), "train_features")
         check_labels(targets, features, "train_labels")
-        for rows in torch.randperm(len(features), generator=generator).split(BATCH):
+        for rows in torch.randperm(len(features), generator=generator).to(test.device).split(BATCH):
             optimizer.zero_grad()
             F.cross_entropy(probe(features[rows]), targets[rows]).backward()
             optimizer.step()
         schedule.step()
         with torch.no_grad():
-            accuracies.append(float((probe(test).argmax(dim=1) == answers).double().mean()))
+            accuracies.append(share(probe(test).argmax(dim=1) == answers))
         if progress:
             progress(epoch + 1, EPOCHS)
     best = max(range(EPOCHS), key=accuracies.__getitem__)

@@ -3,7 +3,8 @@
 Queries look for gallery items by cosine. All metrics but `recall_at_k` rest on two counts for each item that should be
 found: how many items of the gallery score higher, and how many at least as high. One sort of a query's scores gives
 both, for all items, and with them every metric exactly, ties included. The queries × gallery matrix is never whole in
-memory: blocks of `BLOCK_BYTES` are worked on, one per core.
+memory: blocks of `BLOCK_BYTES` are worked on, one per core, or one after the other on the device of the queries. Means
+are taken in float64, on the CPU where the device has none.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from rince.devices import has_float64
 from rince.errors import ConfigError, DataError, ShapeError
 from rince.evaluation.vectors import check_labels, unit_vectors
 from rince.ranks import EXCLUDED, RankSource
@@ -85,7 +87,7 @@ def recall_at_k(queries: Tensor, gallery: Tensor, *, query_labels: Tensor, galle
     if not 1 <= k <= len(gallery):
         raise ConfigError(f"k must be from 1 to the size of the gallery, {len(gallery)}; got {k}")
     hits = 0
-    for rows in torch.arange(len(queries)).split(_block_rows(len(gallery))):
+    for rows in torch.arange(len(queries), device=queries.device).split(_block_rows(len(gallery))):
         near = nearest(queries[rows], gallery, k)
         hits += int((gallery_labels[near] == query_labels[rows, None]).any(dim=1).sum())
     return hits / len(queries)
@@ -132,10 +134,10 @@ def precision_recall_curve(
         points: how many, evenly from recall 0 to 1.
     """
     queries, gallery, query_labels, gallery_labels = _check(queries, gallery, query_labels, gallery_labels)
-    recall = _recall_points(points)
+    recall = _recall_points(points, _judging_device(queries))
     same = {int(label): (gallery_labels == label).to(torch.int8) for label in query_labels.unique()}
     means = _mean_over_queries(queries, gallery, query_labels, same, [lambda found: _precisions(found, 1, recall)])
-    return PrecisionRecall(recall, means[0][1:], float(means[0][0]))
+    return _curve(recall, means[0], queries.device)
 
 
 def ndcg(
@@ -165,7 +167,7 @@ def ndcg(
         raise ConfigError(f"k must be at least 1, got {k}")
     queries, gallery, query_labels, gallery_labels = _check(queries, gallery, query_labels, gallery_labels)
     rows = _rank_rows(rank_source, query_labels, gallery_labels)
-    discount = _discounts(len(gallery), k)
+    discount = _discounts(len(gallery), k, _judging_device(queries))
     highest = max(int(row.max()) for row in rows.values())
     means = _mean_over_queries(queries, gallery, query_labels, rows, [lambda found: _gains(found, highest, discount)])
     return float(means[0])
@@ -207,13 +209,12 @@ def ranked_retrieval(
     queries, gallery, query_labels, gallery_labels = _check(queries, gallery, query_labels, gallery_labels)
     rows = _rank_rows(rank_source, query_labels, gallery_labels)
     highest = max(int(row.max()) for row in rows.values())
-    recall, discount = _recall_points(101), _discounts(len(gallery), None)
+    device = _judging_device(queries)
+    recall, discount = _recall_points(101, device), _discounts(len(gallery), None, device)
     judges: list[Judge] = [partial(_precisions, highest=rank, recall=recall) for rank in range(1, highest + 1)]
     judges += [partial(_gains, highest=highest, discount=discount), _order]
     *curves, gain, order = _mean_over_queries(queries, gallery, query_labels, rows, judges)
-    return RankedRetrieval(
-        [PrecisionRecall(recall, curve[1:], float(curve[0])) for curve in curves], float(gain), float(order)
-    )
+    return RankedRetrieval([_curve(recall, curve, queries.device) for curve in curves], float(gain), float(order))
 
 
 def _precisions(found: _Found, highest: int, recall: Tensor) -> Tensor:
@@ -231,10 +232,16 @@ def _precisions(found: _Found, highest: int, recall: Tensor) -> Tensor:
     return torch.cat([precision.mean(dim=1, keepdim=True), precision[:, at]], dim=1)
 
 
-def _recall_points(points: int) -> Tensor:
+def _recall_points(points: int, device: torch.device) -> Tensor:
     if points < 2:
         raise ConfigError(f"a curve has at least 2 points, got {points}")
-    return torch.linspace(0, 1, points, dtype=torch.float64)
+    return torch.linspace(0, 1, points, dtype=torch.float64, device=device)
+
+
+def _curve(recall: Tensor, means: Tensor, device: torch.device) -> PrecisionRecall:
+    """From what `_precisions` gives, on the device of the queries; in float64 if that has it."""
+    dtype = torch.float64 if has_float64(device) else torch.float32
+    return PrecisionRecall(recall.to(device, dtype), means[1:].to(device, dtype), float(means[0]))
 
 
 def _gains(found: _Found, highest: int, discount: Tensor) -> Tensor:
@@ -246,8 +253,8 @@ def _gains(found: _Found, highest: int, discount: Tensor) -> Tensor:
     return ((gains * shared).sum(dim=1) / ideal)[:, None]
 
 
-def _discounts(gallery: int, k: int | None) -> Tensor:
-    discount = 1 / torch.arange(2, gallery + 2, dtype=torch.float64).log2()
+def _discounts(gallery: int, k: int | None, device: torch.device) -> Tensor:
+    discount = 1 / torch.arange(2, gallery + 2, dtype=torch.float64, device=device).log2()
     if k is not None:
         discount[k:] = 0
     return discount
@@ -265,7 +272,7 @@ def _order(found: _Found) -> Tensor:
         below = (found.gallery - found.up_to[:, own]) - torch.searchsorted(known, scores)
         not_above = (found.gallery - found.above[:, own]) - torch.searchsorted(known, scores, right=True)
         shares.append((below + not_above).double().mean(dim=1) / (2 * farther))
-    return torch.stack(shares).mean(dim=0)[:, None] if shares else torch.empty(len(found.scores), 0)
+    return torch.stack(shares).mean(dim=0)[:, None] if shares else found.scores.new_empty(len(found.scores), 0)
 
 
 def _mean_over_queries(
@@ -277,9 +284,14 @@ def _mean_over_queries(
         found = _find(queries[block[0]], gallery, block[1])
         return None if found is None else [judge(found) for judge in judges]
 
-    # Each block takes one core: NumPy's sort, which takes most of the time, knows no threads but lets others run.
-    with ThreadPoolExecutor(torch.get_num_threads()) as pool:
-        judged = [values for values in pool.map(work, _blocks(query_labels, len(gallery), rows)) if values is not None]
+    blocks = _blocks(query_labels, len(gallery), rows)
+    if queries.device.type == "cpu":
+        # Each block takes one core: NumPy's sort, which takes most of the time, knows no threads but lets others run.
+        with ThreadPoolExecutor(torch.get_num_threads()) as pool:
+            found = list(pool.map(work, blocks))
+    else:
+        found = list(map(work, blocks))
+    judged = [values for values in found if values is not None]
     means = []
     for values in zip(*judged, strict=True):
         told = [value for value in values if value.shape[1]]
@@ -306,10 +318,19 @@ def _find(queries: Tensor, gallery: Tensor, ranks: Tensor) -> _Found | None:
         return None
     ascending = queries @ gallery.T
     scores = ascending[:, items]
-    ascending.numpy().sort(axis=1)  # a third of the time of torch.sort, which also moves indices
+    if ascending.device.type == "cpu":
+        ascending.numpy().sort(axis=1)  # a third of the time of torch.sort, which also moves indices
+    else:
+        ascending = ascending.sort(dim=1).values
     above = len(gallery) - torch.searchsorted(ascending, scores, right=True)
     up_to = len(gallery) - torch.searchsorted(ascending, scores)
-    return _Found(ranks[items], scores, above, up_to, len(gallery))
+    device = _judging_device(queries)
+    return _Found(ranks[items].to(device), scores.to(device), above.to(device), up_to.to(device), len(gallery))
+
+
+def _judging_device(queries: Tensor) -> torch.device:
+    """Where counts become means: with the queries, or on the CPU. NDCG takes differences of sums over the gallery."""
+    return queries.device if has_float64(queries.device) else torch.device("cpu")
 
 
 def _rank_rows(rank_source: RankSource, query_labels: Tensor, gallery_labels: Tensor) -> dict[int, Tensor]:
@@ -320,7 +341,7 @@ def _rank_rows(rank_source: RankSource, query_labels: Tensor, gallery_labels: Te
         raise ShapeError(
             f"rank_source must give ranks of shape {(len(labels), len(gallery_labels))}, got {tuple(rows.shape)}"
         )
-    return dict(zip(labels.tolist(), rows.to("cpu"), strict=True))
+    return dict(zip(labels.tolist(), rows.to(gallery_labels.device), strict=True))
 
 
 def _block_rows(gallery: int) -> int:
@@ -330,7 +351,7 @@ def _block_rows(gallery: int) -> int:
 def _check(
     queries: Tensor, gallery: Tensor, query_labels: Tensor, gallery_labels: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    queries, gallery = unit_vectors(queries, "queries"), unit_vectors(gallery, "gallery")
+    queries, gallery = unit_vectors(queries, "queries"), unit_vectors(gallery.to(queries.device), "gallery")
     if queries.shape[1] != gallery.shape[1]:
         raise ShapeError(
             f"queries and gallery must have vectors of one length, got {queries.shape[1]} and {gallery.shape[1]}"

@@ -10,7 +10,7 @@ from rince.errors import DataError, ShapeError
 
 
 def check_vectors(vectors: Tensor, name: str) -> Tensor:
-    """The vectors as float32 on the CPU, or a clear error.
+    """The vectors as float32, where they are, or a clear error.
 
     Args:
         vectors: `(samples, dim)`.
@@ -20,7 +20,7 @@ def check_vectors(vectors: Tensor, name: str) -> Tensor:
         raise ShapeError(f"{name} must be a matrix (samples, dim), got shape {tuple(vectors.shape)}")
     if len(vectors) == 0:
         raise DataError(f"{name} is empty; there is nothing to judge")
-    vectors = vectors.detach().to("cpu", torch.float32)
+    vectors = vectors.detach().to(torch.float32)
     doubtful = (~torch.linalg.vector_norm(vectors, dim=1).isfinite()).nonzero().squeeze(1)  # or merely very long
     bad = doubtful[(~vectors[doubtful].isfinite()).any(dim=1)]
     if len(bad):
@@ -34,7 +34,7 @@ def unit_vectors(vectors: Tensor, name: str) -> Tensor:
 
 
 def check_labels(labels: Tensor, vectors: Tensor, name: str) -> Tensor:
-    """The labels as int64 on the CPU, or a clear error.
+    """The labels as int64 on the device of the vectors, or a clear error.
 
     Args:
         labels: `(samples,)` integers.
@@ -46,4 +46,9 @@ def check_labels(labels: Tensor, vectors: Tensor, name: str) -> Tensor:
             f"{name} must hold one integer per vector: got {labels.dtype} of shape {tuple(labels.shape)} for "
             f"{len(vectors)} vectors"
         )
-    return labels.detach().to("cpu", torch.int64)
+    return labels.detach().to(vectors.device, torch.int64)
+
+
+def share(right: Tensor) -> float:
+    """How many of `(samples,)` bools are true, from 0 to 1."""
+    return int(right.sum()) / len(right)

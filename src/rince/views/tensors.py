@@ -13,6 +13,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from rince.devices import constant, has_float64
+
 IDENTITY = (1.0, 1.0, 1.0, 0.0)  # the factors of brightness, contrast, saturation and hue that change nothing
 LUMA = (0.299, 0.587, 0.114)  # how bright red, green and blue are to the eye
 OWN_HUES = (0.0, 2.0, 4.0)  # theirs, in sixths of a turn
@@ -104,7 +106,7 @@ def _turn_hue(pixels: Tensor, turns: Tensor) -> Tensor:
     - red - smallest) / (largest - smallest) from red, towards green or blue. From a channel's own hue it is 3 less the
     distance from the opposite one, which is turned the other way, in place of the pixels, from -3 to 3 like them.
     """
-    opposite = torch.remainder(torch.tensor(OWN_HUES, device=pixels.device).view(3, 1, 1) - 6 * turns, 6) - 3
+    opposite = torch.remainder(constant(OWN_HUES, pixels.device).view(3, 1, 1) - 6 * turns, 6) - 3
     red, green, blue = pixels.chunk(3, dim=1)
     largest, smallest = pixels.amax(dim=1, keepdim=True), pixels.amin(dim=1, keepdim=True)
     spread = (largest - smallest).clamp(min=1e-30)  # 0 in gray pixels
@@ -127,7 +129,12 @@ def _luma(pixels: Tensor) -> Tensor:
 def _exact_mean(values: Tensor) -> Tensor:
     """Mean over the last axis of numbers between 0 and 1, the same in any order of adding.
 
-    Between 1 and 2, float32 numbers are multiples of 2⁻²³; float64 adds up to 2³⁰ of those without rounding.
+    Between 1 and 2, float32 numbers are multiples of 2⁻²³; float64 adds up to 2³⁰ of those without rounding. Where
+    there is no float64, int64 counts them; the mean then differs in the last bit at most.
     """
+    if not has_float64(values.device):
+        number = values.shape[-1]
+        total = ((values + 1) * 2**23).long().sum(dim=-1, keepdim=True) - number * 2**23
+        return (total // number + (total % number).float() / number) * 2.0**-23
     total = (values + 1).double().sum(dim=-1, keepdim=True)
     return (total / values.shape[-1] - 1).to(torch.float32)

@@ -1,0 +1,48 @@
+"""What differs between devices: whether looking at a value is free, and whether there is float64."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+def looking_is_free(device: torch.device) -> bool:
+    """Whether the host can look at a value without holding up the work.
+
+    An accelerator works through a queue, and a look at a value waits until the queue is empty. There, nothing is looked
+    at between two lines of the log: what is wrong turns the loss into NaN, by `nan_unless`, and stays in the weights
+    until the next line shows it.
+    """
+    return device.type == "cpu"
+
+
+def nan_unless(sound: Tensor, total: Tensor) -> Tensor:
+    """The total where `sound` holds, else NaN, gradient included; both 0-dim. Looks at neither."""
+    return total * torch.ones_like(total, requires_grad=False).masked_fill_(~sound, torch.nan)
+
+
+def has_float64(device: torch.device) -> bool:
+    """Whether the device has float64; MPS has not."""
+    if device.type == "cpu":
+        return True
+    try:
+        torch.empty((), dtype=torch.float64, device=device)
+    except (TypeError, RuntimeError):
+        return False
+    return True
+
+
+def in_float64(values: Tensor) -> Tensor:
+    """The values in float64: where they are, or, where the device has none, on the CPU."""
+    return values.double() if has_float64(values.device) else values.cpu().double()
+
+
+@functools.lru_cache(maxsize=64)
+def constant(values: Sequence[Any], device: torch.device, dtype: torch.dtype | None = None) -> Tensor:
+    """A few numbers, a tuple, as a tensor that is sent to the device once. Not to be written to."""
+    with torch.inference_mode(False):  # it may serve a training later
+        return torch.tensor(values, dtype=dtype, device=device)
