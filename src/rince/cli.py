@@ -7,12 +7,15 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from rince.analysis.commands import app as analyse_app
 from rince.terminal import shown_progress
+
+if TYPE_CHECKING:
+    from rince.run import Run
 
 app = typer.Typer(
     name="rince",
@@ -32,6 +35,7 @@ Overrides = Annotated[
 ]
 Runs = Annotated[list[Path], typer.Argument(help="Folders of trained runs.", show_default=False)]
 RunArgument = Annotated[Path, typer.Argument(help="Folder of a trained run.", show_default=False)]
+AcceleratorOption = Annotated[str, typer.Option(help="auto, cpu, cuda, mps.")]
 WhichOption = Annotated[
     Literal["features", "embeddings"],
     typer.Option(help="features: before the head, what `evaluate` judges; embeddings: after it, of unit length."),
@@ -39,14 +43,25 @@ WhichOption = Annotated[
 
 
 @app.command("ls")
-def list_recipes() -> None:
+def list_recipes(
+    parts: Annotated[
+        bool, typer.Option("--parts", help="List what recipes can name instead, and which package brings it.")
+    ] = False,
+) -> None:
     """List the recipes that ship, one line each."""
-    from rince.config import load_recipe, recipe_names
+    if parts:
+        from rince.registry import BUILT_IN, registered
+
+        for group in BUILT_IN:
+            for name, where in registered(group):
+                typer.echo(f"{group:8}  {name:20}  {where}")
+        return
+    from rince.config.reading import recipe_about, recipe_names
 
     names = recipe_names()
     widest = max(map(len, names))
     for name in names:
-        typer.echo(f"{name:{widest}}  {load_recipe(name).about}")
+        typer.echo(f"{name:{widest}}  {recipe_about(name)}")
 
 
 @app.command()
@@ -54,7 +69,7 @@ def show(recipe: RecipeArgument, overrides: Overrides = None) -> None:
     """Print a recipe as it will be used: base, scale and changes merged in, defaults filled in."""
     from rince.config import load_recipe
 
-    typer.echo(load_recipe(recipe, overrides).to_yaml(), nl=False)
+    typer.echo(load_recipe(recipe, overrides or ()).to_yaml(), nl=False)
 
 
 @app.command("cp")
@@ -66,15 +81,12 @@ def copy(
     """Copy a recipe to a file of your own, to edit."""
     from rince.config import load_recipe
     from rince.errors import ConfigError
-    from rince.train.record import write_whole
+    from rince.files import write_out
 
-    text = load_recipe(recipe, overrides).to_yaml()
+    text = load_recipe(recipe, overrides or ()).to_yaml()
     if file.exists():
         raise ConfigError(f"{file} exists and will not be overwritten; choose another name")
-    try:
-        write_whole(file, f"# A copy of {recipe}. Run it with: rince train {file} --out RUN\n{text}")
-    except OSError as error:
-        raise ConfigError(f"cannot write {file}: {error.strerror}") from None
+    write_out(file, f"# A copy of {recipe}. Run it with: rince train {file} --out RUN\n{text}")
     typer.echo(f"wrote {file}")
 
 
@@ -102,7 +114,7 @@ def train(
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would happen.")] = False,
     devices: Annotated[int, typer.Option(min=1, help="Processes, each with a device of its own.")] = 1,
-    accelerator: Annotated[str, typer.Option(help="auto, cpu, cuda, mps.")] = "auto",
+    accelerator: AcceleratorOption = "auto",
 ) -> None:
     """Train an encoder by a recipe.
 
@@ -112,15 +124,17 @@ def train(
     """
     from rince.config import load_recipe
     from rince.errors import ConfigError
+    from rince.run import Run, open_run
+    from rince.train.setup import NOTHING
 
     if resume is not None:
         if recipe is not None or out is not None or dry_run:
             raise ConfigError("--resume goes on with a run as it is; give it alone, or start a new run with --out")
-        _run(resume, None, devices, accelerator)
+        _train(open_run(resume), devices, accelerator, resume=True)
         return
     if recipe is None:
         raise ConfigError("name a recipe to train (`rince ls` lists them), or a run to --resume")
-    chosen = load_recipe(recipe, overrides)
+    chosen = load_recipe(recipe, overrides or ())
     if dry_run:
         from rince.train.plan import plan
 
@@ -128,25 +142,21 @@ def train(
         return
     if out is None:
         raise ConfigError("say where the run goes: --out FOLDER (or --dry-run to see what would happen)")
-    _run(out, chosen, devices, accelerator)
+    _train(Run(out, chosen, NOTHING), devices, accelerator, resume=False)
 
 
-def _run(folder: Path, recipe: object, devices: int, accelerator: str) -> None:
-    from rince.config import Recipe
-    from rince.train.loop import train as train_recipe
-    from rince.train.record import open_run
-    from rince.train.runtime import Runtime
+def _train(run: Run, devices: int, accelerator: str, *, resume: bool) -> None:
+    from rince.run import Interrupted
+    from rince.train.runtime import is_first_process
 
-    resume = recipe is None
-    chosen = recipe if isinstance(recipe, Recipe) else open_run(folder)
-    runtime = Runtime(devices, chosen.train.precision, accelerator, chosen.train.batch_norm)
-    finished = train_recipe(chosen, folder, runtime, resume=resume)
-    if runtime.is_main and finished:
-        typer.echo(f"done: {folder}")
-    elif not finished:
-        if runtime.is_main:
-            typer.echo(f"interrupted and saved; go on with: rince train --resume {folder}", err=True)
-        raise typer.Exit(INTERRUPTED)
+    try:
+        run.train(resume=resume, devices=devices, accelerator=accelerator)
+    except Interrupted as error:
+        if is_first_process():
+            typer.echo(str(error), err=True)
+        raise typer.Exit(INTERRUPTED) from None
+    if is_first_process():
+        typer.echo(f"done: {run.folder}")
 
 
 @app.command()
@@ -155,7 +165,7 @@ def evaluate(
     outliers: Annotated[
         list[str] | None,
         typer.Option(
-            help="Images of no class of the run: a hub name, a folder or parquet; SOURCE:LIST for some of its classes. "
+            help="Samples of no class of the run: a hub name, a folder or parquet; SOURCE:LIST for some of its classes. "
             "Repeat for several."
         ),
     ] = None,
@@ -166,11 +176,9 @@ def evaluate(
     unfinished: Annotated[bool, typer.Option("--unfinished", help="Also judge a run that has not ended.")] = False,
     split: Annotated[str | None, typer.Option(help="Test on this split, not on the recipe's data.test_split.")] = None,
     on: Annotated[
-        list[str] | None, typer.Option(help="Of a run on videos: judge it on these videos, not its own. Repeatable.")
+        list[str] | None, typer.Option(help="Judge it on this data of the same kind, not on its own. Repeatable.")
     ] = None,
-    finetune: Annotated[
-        bool, typer.Option("--finetune", help="Of a run on videos: also train a classifier from its network.")
-    ] = False,
+    finetune: Annotated[bool, typer.Option("--finetune", help="Also train a classifier from its network.")] = False,
     embeddings: Annotated[
         tuple[Path, Path] | None,
         typer.Option(help="Judge saved vectors instead: a training and a test file, .npz, .safetensors or .parquet."),
@@ -178,6 +186,7 @@ def evaluate(
     out: Annotated[
         Path | None, typer.Option(help="With --embeddings: also write the numbers to this JSON file.")
     ] = None,
+    accelerator: AcceleratorOption = "auto",
 ) -> None:
     """Judge runs: probe, retrieval at every level, ranking, outliers, geometry.
 
@@ -211,12 +220,13 @@ def evaluate(
         with shown_progress(str(folder)) as tell:
             verdict = evaluate_run(
                 folder,
-                outliers=outliers,
+                outliers=outliers or (),
                 probe=probe,
                 unfinished=unfinished,
                 split=split,
-                on=on,
+                on=on or (),
                 finetune=finetune,
+                accelerator=accelerator,
                 tell=tell,
                 say=lambda text: typer.echo(text, err=True),
             )
@@ -231,15 +241,13 @@ def embed(
     ],
     out: Annotated[Path, typer.Option(help="Parquet file to write: path, vector.", show_default=False)],
     which: WhichOption = "features",
+    accelerator: AcceleratorOption = "auto",
 ) -> None:
     """Write what a run makes of new images, a row (path, vector) for each."""
-    from rince.evaluation.trained import open_trained
-    from rince.evaluation.lookup import write_embeddings
+    from rince.run import open_run
 
-    trained = open_trained(run)
-    with shown_progress(path) as tell:
-        number = write_embeddings(trained, path, out, which=which, tell=lambda done, of: tell(which, done, of))
-    typer.echo(f"wrote {out}: {number:,} vectors")
+    vectors = open_run(run).embed(path, which=which, out=out, accelerator=accelerator)
+    typer.echo(f"wrote {out}: {len(vectors):,} vectors")
 
 
 @app.command()
@@ -252,20 +260,17 @@ def neighbours(
     k: Annotated[int, typer.Option("-k", min=1, help="How many neighbours to show.")] = 5,
     which: WhichOption = "features",
     picture: Annotated[Path | None, typer.Option(help="Also draw them into this PNG file.")] = None,
+    accelerator: AcceleratorOption = "auto",
 ) -> None:
     """Show the images of a gallery that a run finds nearest to a query."""
-    from rince.evaluation.trained import open_trained
-    from rince.evaluation.lookup import draw_neighbours, find_neighbours
+    from rince.run import open_run
 
-    trained = open_trained(run)
-    with shown_progress(query) as tell:
-        found = find_neighbours(trained, query, gallery, k=k, which=which, tell=lambda done, of: tell(which, done, of))
-    for path, near in found.items():
-        typer.echo(path)
-        for neighbour in near:
-            typer.echo(f"  {neighbour.cosine:+.4f}  {neighbour.path}")
+    found = open_run(run).neighbours(query, gallery, k=k, which=which, picture=picture, accelerator=accelerator)
+    for each in found:
+        typer.echo(each.place)
+        for neighbour in each.near:
+            typer.echo(f"  {neighbour.cosine:+.4f}  {neighbour.place}")
     if picture is not None:
-        draw_neighbours(found, picture)
         typer.echo(f"wrote {picture}")
 
 
@@ -275,10 +280,9 @@ def export(
     out: Annotated[Path, typer.Option(help="Folder to write to; must be new or empty.", show_default=False)],
 ) -> None:
     """Write a run's encoder for other programs: safetensors weights, an ONNX graph, and what its input looks like."""
-    from rince.evaluation.trained import open_trained
-    from rince.evaluation.export import export as export_run
+    from rince.run import open_run
 
-    for file in export_run(open_trained(run), out):
+    for file in open_run(run).export(out):
         typer.echo(f"wrote {file}")
 
 
@@ -370,10 +374,10 @@ def ranks_audit(
     rince ranks audit demo/rince-in
     rince ranks audit cifar100/rince-in data.source=DIR/cifar100 'ranks={kind: text}' --reference column
     """
-    from rince.config import load_recipe
     from rince.analysis.audit import audit, audit_text, draw_audit
+    from rince.config import load_recipe
 
-    found = audit(load_recipe(recipe, overrides), reference)
+    found = audit(load_recipe(recipe, overrides or ()), reference)
     typer.echo(audit_text(found))
     if picture is not None:
         draw_audit(found, picture)

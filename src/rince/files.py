@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
+from rince.errors import ConfigError
+
 WRITING = ".writing"  # ending of a file that is not whole yet
 
 
@@ -34,6 +36,23 @@ def write_whole(path: Path, content: str | bytes) -> None:
     """Writes a file whole or not at all; text as UTF-8."""
     with written_whole(path) as file:
         file.write(content.encode() if isinstance(content, str) else content)
+
+
+def write_out(path: Path, content: str | bytes, *, in_new_folder: bool = False) -> Path:
+    """Writes what a person asked for at a place of their choice; where that cannot be, one clear error.
+
+    Args:
+        path: of the file.
+        content: of the file.
+        in_new_folder: make its folder if need be.
+    """
+    try:
+        if in_new_folder:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, content)
+    except OSError as error:
+        raise ConfigError(f"cannot write {path}: {error.strerror or error}; choose another place") from None
+    return path
 
 
 def cache_folder(what: str) -> Path:

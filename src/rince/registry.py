@@ -100,7 +100,9 @@ def part(group: Group, name: str) -> Any:
         known = [each.name for each in registered(group)]
         close = difflib.get_close_matches(name, known, n=1)
         hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(known)}"
-        more = "" if group == "methods" else f" If a package of yours brings it (entry point rince.{group}), install it."
+        more = (
+            "" if group == "methods" else f" If a package of yours brings it (entry point rince.{group}), install it."
+        )
         raise ConfigError(f"there is no {ONE_OF[group]} called {name!r}; {hint}{more}")
     try:
         return point.load()

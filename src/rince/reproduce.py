@@ -29,14 +29,14 @@ from typing import Any
 import yaml
 
 from rince.config import Recipe, load_recipe
-from rince.hierarchy.class_lists import outlier_name
-from rince.sources.splits import other_set
 from rince.errors import ConfigError, DataError
 from rince.evaluation.metrics.accuracy import BEST_TEST, FINETUNED
 from rince.evaluation.metrics.detection import AUROC
 from rince.evaluation.metrics.metric import Named
-from rince.report.tables import Table, beside_the_paper, csv_text, latex, markdown, paper_tables
 from rince.files import write_whole
+from rince.hierarchy.class_lists import outlier_name
+from rince.report.tables import Table, beside_the_paper, csv_text, latex, markdown, paper_tables
+from rince.sources.splits import other_set
 from rince.train.record import CHECKPOINT, ENVIRONMENT, RECIPE
 
 SEEDS = (123, 546, 937)

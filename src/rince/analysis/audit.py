@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+import io
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from rince.config import EmbeddingRanks, Recipe, SimilarityRanks, TextRanks
-from rince.hierarchy.levels import class_paths
+from rince.config import Recipe
 from rince.errors import ConfigError
-from rince.hierarchy.sources import read_similarity, read_vectors
-from rince.hierarchy.text import name_similarity
+from rince.files import write_out
+from rince.hierarchy.levels import class_paths
 from rince.hierarchy.wordnet import readable_names
 from rince.ranks import TableRanks
-from rince.train.plan import expected_positives
+from rince.train.plan import class_table, expected_positives
 from rince.train.setup import Parts, build_parts
 
 GRID = tuple(step / 100 for step in range(25, 80, 5))
@@ -68,15 +68,21 @@ def audit(recipe: Recipe, reference: str | None = None) -> Audit:
             share any of its groups are held to be right.
     """
     parts = build_parts(recipe, check_terms=False)
-    if not isinstance(parts.rank_source, TableRanks):
+    if recipe.ranks is None or parts.rank_source is None:
+        raise ConfigError(
+            f"method.kind={recipe.method.kind} does not use ranks; name a recipe that does, such as rince-in"
+        )
+    if parts.rank_source.by != "class":
         raise ConfigError(
             f"ranks.kind={recipe.ranks.kind} ranks samples, not classes; `rince train … --dry-run` tells how many "
             "positives they have"
         )
-    table, names = parts.rank_source.table, readable_names(parts.images.class_names)
+    class_names = parts.source.class_names
+    table, names = class_table(parts.rank_source, len(class_names)), readable_names(class_names)
     truth = _truth(parts, reference) if reference else None
-    similarity = _similarity(recipe, parts.images.class_names)
-    found = _rank_lines(parts, recipe.bank.size)
+    similarity = recipe.ranks.similarity(class_names)
+    candidates = recipe.bank.size if recipe.bank else recipe.train.batch
+    found = _rank_lines(parts, table, names, candidates)
     above, below = (table != table.T).triu(1).nonzero(as_tuple=True)
     asymmetric = [
         (names[a], names[b], int(table[a, b]), int(table[b, a]))
@@ -92,10 +98,8 @@ def audit(recipe: Recipe, reference: str | None = None) -> Audit:
     )
 
 
-def _rank_lines(parts: Parts, bank: int) -> list[RankLine]:
-    assert isinstance(parts.rank_source, TableRanks)
-    table, names = parts.rank_source.table, readable_names(parts.images.class_names)
-    expected, shares = expected_positives(parts, bank)
+def _rank_lines(parts: Parts, table: Tensor, names: tuple[str, ...], candidates: int) -> list[RankLine]:
+    expected, shares = expected_positives(parts, candidates)
     lines = []
     for rank in range(1, parts.rank_count + 1):
         chosen = table == rank
@@ -105,20 +109,8 @@ def _rank_lines(parts: Parts, bank: int) -> list[RankLine]:
     return lines
 
 
-def _similarity(recipe: Recipe, names: tuple[str, ...]) -> Tensor | None:
-    ranks = recipe.ranks
-    if isinstance(ranks, TextRanks):
-        return name_similarity(names, ranks.model)
-    if isinstance(ranks, SimilarityRanks):
-        return read_similarity(Path(ranks.file), names)
-    if isinstance(ranks, EmbeddingRanks):
-        vectors = torch.nn.functional.normalize(read_vectors(Path(ranks.file), names), dim=1)
-        return vectors @ vectors.T
-    return None
-
-
 def _truth(parts: Parts, reference: str) -> Tensor:
-    table = TableRanks.from_tree(class_paths(parts.images, reference)).table
+    table = TableRanks.from_tree(class_paths(parts.source, reference)).table
     return (table > 1) & ~torch.eye(len(table), dtype=torch.bool)
 
 
@@ -233,10 +225,9 @@ def draw_audit(found: Audit, path: Path) -> None:
         if found.proposed is not None:
             axes[1].axvline(found.proposed, color="#b3541e", linestyle="--", label=f"proposed {found.proposed:.2f}")
             axes[1].legend(frameon=False)
-    temporary = path.with_name(path.name + ".writing")
+    drawn = io.BytesIO()
     try:
-        figure.savefig(temporary, format=path.suffix.lstrip(".") or "png", dpi=150)
-        temporary.replace(path)
-    except (OSError, ValueError) as error:
-        temporary.unlink(missing_ok=True)
+        figure.savefig(drawn, format=path.suffix.lstrip(".") or "png", dpi=150)
+    except ValueError as error:
         raise ConfigError(f"cannot write the picture {path}: {error}; use .png, .svg or .pdf") from None
+    write_out(path, drawn.getvalue())

@@ -147,14 +147,15 @@ def analyse_run(
 
     rince analyse run runs/first
     """
-    from rince.analysis.figures import run_figures, write_figures, write_file
+    from rince.analysis.figures import run_figures, write_figures
     from rince.analysis.results import analysis_json, analysis_text
+    from rince.files import write_out
 
     found = _measured(run, split)
     folder = out or run / "analysis"
     typer.echo(analysis_text(found))
     written = write_figures(run_figures(found), folder)
-    _say_written([*written, write_file(folder / "analysis.json", analysis_json(found).encode())])
+    _say_written([*written, write_out(folder / "analysis.json", analysis_json(found), in_new_folder=True)])
 
 
 @app.command()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import os
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -16,7 +15,7 @@ from torch import Tensor
 
 from rince.analysis.equilibrium import equilibrium_line, ranking_starts, trade_off
 from rince.analysis.measure import RunAnalysis
-from rince.errors import ConfigError
+from rince.files import write_out
 from rince.report.drawing import DASHES, INK, MUTED, NEGATIVE, PAPER, RANKS, Drawn, clean, draw, look
 
 Pair = tuple[float, float]
@@ -218,7 +217,7 @@ def write_charts(charts: Iterable[Charted], out: Path) -> list[Path]:
         table.writerow(chart.header)
         table.writerows([[f"{value:.10g}" for value in row] for row in chart.rows])
         written += write_figures([chart.figure], out)
-        written.append(write_file(out / f"{chart.figure.name}.csv", text.getvalue().encode()))
+        written.append(write_out(out / f"{chart.figure.name}.csv", text.getvalue().encode(), in_new_folder=True))
     return written
 
 
@@ -226,20 +225,6 @@ def write_figures(figures: Iterable[Drawn], out: Path) -> list[Path]:
     """PNG and SVG of each figure into a folder."""
     written = []
     for figure in figures:
-        written.append(write_file(out / f"{figure.name}.png", figure.png))
-        written.append(write_file(out / f"{figure.name}.svg", figure.svg))
+        written.append(write_out(out / f"{figure.name}.png", figure.png, in_new_folder=True))
+        written.append(write_out(out / f"{figure.name}.svg", figure.svg, in_new_folder=True))
     return written
-
-
-def write_file(path: Path, content: bytes) -> Path:
-    """Writes a file whole or not at all, and its folder if need be."""
-    temporary = path.with_name(path.name + ".writing")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_bytes(content)
-        os.replace(temporary, path)
-    except OSError as error:
-        if temporary.is_file():
-            temporary.unlink()
-        raise ConfigError(f"cannot write {path}: {error.strerror}; choose another --out") from None
-    return path

@@ -11,19 +11,17 @@ from torch import Tensor
 
 from rince.analysis.equilibrium import RankBalance
 from rince.analysis.penalties import push_of_terms
-from rince.hierarchy.levels import class_levels
-from rince.sources.order import permutation
-from rince.sources.videos import VideoSet
 from rince.errors import ConfigError, DataError
-from rince.evaluation.trained import embed_once, open_trained
-from rince.evaluation.evaluate import load_split
 from rince.evaluation.judge import Tell, nobody
+from rince.evaluation.trained import TrainedRun, embed_once, open_trained
 from rince.evaluation.vectors import unit_vectors
+from rince.hierarchy.levels import class_levels
 from rince.loss import OverPositives, RankTerm
-from rince.ranks import EXCLUDED, NEGATIVE, TableRanks
-from rince.train.record import open_run
-from rince.train.setup import Parts, build_loss, build_parts
-from rince.train.watch import similarity_summary
+from rince.methods.method import build_loss
+from rince.methods.summary import similarity_summary
+from rince.ranks import EXCLUDED, NEGATIVE
+from rince.sources.order import permutation
+from rince.train.setup import NOTHING, Brought, Parts, build_parts
 
 QUERIES, BLOCK, QUANTILES, PAIRS = 1024, 128, 10, 8
 Split = Literal["train", "test"]
@@ -126,7 +124,9 @@ class _Compared:
     candidate_classes: Tensor
 
 
-def analyse_run(folder: Path, *, split: Split = "train", tell: Tell = nobody) -> RunAnalysis:
+def analyse_run(
+    folder: Path, *, split: Split = "train", brought: Brought = NOTHING, tell: Tell = nobody
+) -> RunAnalysis:
     """Measures a finished run of the ranked loss. Features are those that `rince evaluate` keeps.
 
     Queries are up to 1,024 images of the split, candidates as many training images as the bank holds, so that a query
@@ -135,22 +135,25 @@ def analyse_run(folder: Path, *, split: Split = "train", tell: Tell = nobody) ->
     Args:
         folder: of the run.
         split: where queries come from: "train", what the loss saw, or "test".
+        brought: what the run was given as objects.
         tell: is told how far it is.
     """
-    recipe = open_run(folder)
-    if recipe.method.kind != "contrast" or recipe.loss is None:
+    run = open_trained(folder, brought, accelerator="cpu")
+    recipe = run.recipe
+    if recipe.loss is None or recipe.ranks is None:
         raise ConfigError(
             f"{folder} was trained by {recipe.method.kind}, which has no ranked loss to analyse; give a run whose "
             "method is contrast, such as rince-in or scl-in"
         )
-    parts = build_parts(recipe)
-    if not isinstance(parts.rank_source, TableRanks):
+    parts = build_parts(recipe, brought)
+    if parts.rank_source is None or parts.rank_source.by != "class":
         raise ConfigError(
             f"{folder} has ranks.kind={recipe.ranks.kind}, which ranks samples, not classes; only ranks between "
-            "classes can be measured on images without their second view"
+            "classes can be measured on samples without their second view"
         )
     loss = build_loss(recipe)
-    compared = _compare(folder, parts, recipe.bank.size, split, tell)
+    candidates = recipe.bank.size if recipe.bank else 2 * recipe.train.batch
+    compared = _compare(run, parts, candidates, split, tell)
     number = min(loss.rank_count, parts.rank_count)
     terms, ranks = loss.terms[:number], compared.ranks
     if not (ranks == 1).any():
@@ -186,30 +189,29 @@ def analyse_run(folder: Path, *, split: Split = "train", tell: Tell = nobody) ->
     )
 
 
-def _compare(folder: Path, parts: Parts, bank: int, split: Split, tell: Tell) -> _Compared:
-    run = open_trained(folder)
+def _compare(run: TrainedRun, parts: Parts, candidates: int, split: Split, tell: Tell) -> _Compared:
     if run.step < run.steps:
         raise DataError(
-            f"{folder} stopped at step {run.step} of {run.steps}, so it has not come to rest; finish it with "
-            f"`rince train --resume {folder}`"
+            f"{run.folder} stopped at step {run.step} of {run.steps}, so it has not come to rest; finish it with "
+            f"`rince train --resume {run.folder}`"
         )
-    assert not isinstance(parts.images, VideoSet)  # ranks between classes, which was checked
-    images = parts.images if split == "train" else load_split(run, run.recipe.data.test_split)
-    if images.class_names != parts.images.class_names:
+    gallery_of = run.open(run.recipe.data.train_split)
+    asked = gallery_of if split == "train" else run.open(run.recipe.data.test_split)
+    if asked.class_names != gallery_of.class_names:
         raise DataError(f"the splits of {run.recipe.data.source!r} do not have the same classes; name them alike")
-    gallery = embed_once(run, parts.images, "train", tell=lambda done, of: tell("features, train", done, of))
+    gallery = embed_once(run, gallery_of, "train", tell=lambda done, of: tell("features, train", done, of))
     asking = (
         gallery
         if split == "train"
-        else embed_once(run, images, "test", tell=lambda done, of: tell("features, test", done, of))
+        else embed_once(run, asked, "test", tell=lambda done, of: tell("features, test", done, of))
     )
-    rows = permutation(len(images), run.recipe.seed, 0)[:QUERIES]
-    columns = permutation(len(parts.images), run.recipe.seed, 1)[:bank]
-    query_classes, candidate_classes = images.labels[rows], parts.images.labels[columns]
-    assert isinstance(parts.rank_source, TableRanks)
+    rows = permutation(len(asked), run.recipe.seed, 0)[:QUERIES]
+    columns = permutation(len(gallery_of), run.recipe.seed, 1)[:candidates]
+    query_classes, candidate_classes = asked.labels[rows], gallery_of.labels[columns]
+    assert parts.rank_source is not None  # it was checked
     ranks = parts.rank_source(query_classes, candidate_classes)
     if split == "train":
-        ranks[rows[:, None] == columns] = EXCLUDED  # an image is at 1 from itself
+        ranks[rows[:, None] == columns] = EXCLUDED  # a sample is at 1 from itself
     before, after = (
         unit_vectors(mine[rows], "queries") @ unit_vectors(theirs[columns], "candidates").T
         for mine, theirs in zip(asking, gallery, strict=True)
@@ -263,7 +265,7 @@ def _pushed(
     parts: Parts,
     taxonomy: str,
 ) -> Pushed:
-    number, classes = len(terms), len(parts.images.class_names)
+    number, classes = len(terms), len(parts.source.class_names)
     by_rank = torch.zeros(number, number + 1, dtype=torch.float64)
     by_quantile = torch.zeros(number, QUANTILES, dtype=torch.float64)
     pairs, met = torch.zeros(2, classes * classes, dtype=torch.float64)
@@ -280,7 +282,7 @@ def _pushed(
         pair = compared.query_classes[rows, None] * classes + compared.candidate_classes
         pairs.index_add_(0, pair.flatten(), push.sum(dim=0).flatten())
         met.index_add_(0, pair.flatten(), negative.double().flatten())
-    names = parts.images.class_names
+    names = parts.source.class_names
     average = float(pairs.sum() / met.sum())
     harder = torch.where(met > 0, pairs / met.clamp(min=1), 0) / max(average, 1e-300)
     hardest = harder.topk(min(PAIRS, int((met > 0).sum()))).indices.tolist()
@@ -300,7 +302,7 @@ def _tenths(similarities: Tensor, negative: Tensor) -> Tensor:
 
 
 def _by_relation(pairs: Tensor, met: Tensor, parts: Parts, taxonomy: str) -> dict[str, tuple[float, float]]:
-    names = list(class_levels(parts.images, taxonomy))
+    names = list(class_levels(parts.source, taxonomy))
     relation = torch.full((len(parts.groups[0]),) * 2, len(names))
     for level in range(len(names) - 1, -1, -1):
         groups = parts.groups[level]

@@ -10,7 +10,7 @@ from importlib.resources import files
 from pathlib import Path
 
 import rince
-from rince.analysis.figures import write_file
+from rince.files import write_out
 
 
 def write_page(path: Path) -> Path:
@@ -25,4 +25,5 @@ def write_page(path: Path) -> Path:
         "version": escape(rince.__version__),
     }
     template = (folder / "analysis" / "page.html").read_text("utf-8")
-    return write_file(path, re.sub(r"\{\{(\w+)\}\}", lambda found: values[found[1]], template).encode())
+    page = re.sub(r"\{\{(\w+)\}\}", lambda found: values[found[1]], template)
+    return write_out(path, page, in_new_folder=True)

@@ -1,6 +1,15 @@
 """Recipes: a YAML file, one level of `base:`, `a.b.c=value` overrides; in the end one frozen, validated object."""
 
-from rince.config.reading import load_recipe, load_run_recipe, recipe_about, recipe_names, recipe_text, validate
+from rince.config.reading import (
+    load_recipe,
+    load_run_recipe,
+    recipe_about,
+    recipe_names,
+    recipe_text,
+    recipe_values,
+    validate,
+    with_overrides,
+)
 from rince.config.recipe import (
     DataSettings,
     MethodSettings,
@@ -24,5 +33,7 @@ __all__ = [
     "recipe_about",
     "recipe_names",
     "recipe_text",
+    "recipe_values",
     "validate",
+    "with_overrides",
 ]

@@ -11,7 +11,6 @@ from rince.config.recipe import (
     BankSettings,
     DataSettings,
     LossSettings,
-    MethodSettings,
     ModelSettings,
     RankSettings,
     Recipe,
@@ -85,14 +84,14 @@ def _default(settings: type[Section]) -> Any:
 
 @cache
 def _settings(section: str, kind: str) -> Any:
-    """The class of settings of a part; a plain function of another package gets one, with its arguments in `options`."""
+    """The class of settings of a part; a function of another package gets one, with its arguments in `options`."""
     found = part(GROUPS[section], kind)
     if isinstance(found, type) and issubclass(found, Section):
         return found
-    base = {"data": CalledData, "model": CalledModel, "ranks": CalledRanks, "method": MethodSettings}[section]
+    bases: dict[str, Any] = {"data": CalledData, "model": CalledModel, "ranks": CalledRanks}
     fields: dict[str, Any] = {"kind": (str, kind)}
-    made = create_model(f"{kind}Settings", __base__=base, **fields)
-    made.function = staticmethod(found)  # type: ignore[attr-defined]
+    made: Any = create_model(f"{kind}Settings", __base__=bases[section], **fields)
+    made.function = staticmethod(found)
     return made
 
 

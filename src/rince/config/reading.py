@@ -53,21 +53,33 @@ def load_recipe(source: str | Path, overrides: Sequence[str] = ()) -> Recipe:
     Raises:
         ConfigError: with every mistake at once, each with its path.
     """
-    values = _read(source)
+    return validate(recipe_values(source, overrides), str(source))
+
+
+def recipe_values(source: str | Path | Recipe, overrides: Sequence[str] = ()) -> dict[str, Any]:
+    """The plain values of a recipe, given by name, file or as it is, with overrides applied; not checked yet."""
+    values = source.model_dump(mode="json", exclude_none=True) if isinstance(source, Recipe) else _read(source)
     changes = [_parse_override(text) for text in overrides]
     scale = next((value for path, value in reversed(changes) if path == ["scale"]), values.get("scale", "full"))
     if scale not in get_args(Scale):
         raise ConfigError(f"scale must be full or reduced, got {scale!r}")
+    name = source.name if isinstance(source, Recipe) else source
     reduced = values.pop("reduced", None)
     if reduced is not None and not isinstance(reduced, dict):
-        raise ConfigError(f"`reduced:` of {source} must be a mapping of changes, got {type(reduced).__name__}")
+        raise ConfigError(f"`reduced:` of {name} must be a mapping of changes, got {type(reduced).__name__}")
     if scale == "reduced" and reduced is not None and values.get("scale") != "reduced":
         values = _merge(values, reduced)
     elif scale == "reduced" and reduced is None and values.get("scale") != "reduced":
-        raise ConfigError(f"{source} has no block `reduced:`, so it cannot be run at scale=reduced")
-    for path, value in changes:
-        _assign(values, path, value)
-    return validate(values, str(source))
+        raise ConfigError(f"{name} has no block `reduced:`, so it cannot be run at scale=reduced")
+    return with_overrides(values, overrides)
+
+
+def with_overrides(values: dict[str, Any], overrides: Sequence[str], sections: Sequence[str] = ()) -> dict[str, Any]:
+    """Values with `a.b.c=value` applied, in place; only those of some sections, if these are named."""
+    for path, value in map(_parse_override, overrides):
+        if not sections or path[0] in sections:
+            _assign(values, path, value)
+    return values
 
 
 def load_run_recipe(path: Path) -> Recipe:

@@ -352,5 +352,3 @@ class Recipe(Section):
     def to_yaml(self) -> str:
         """The recipe as a file that `load_recipe` reads back to an equal one."""
         return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, allow_unicode=True, width=100)
-
-

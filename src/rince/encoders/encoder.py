@@ -59,9 +59,7 @@ class Encoder(nn.Module):
         features: Tensor = self.backbone(batch)
         return features
 
-    def forward(
-        self, batch: Any, *, with_features: bool = False, raw: bool = False
-    ) -> Tensor | tuple[Tensor, Tensor]:
+    def forward(self, batch: Any, *, with_features: bool = False, raw: bool = False) -> Tensor | tuple[Tensor, Tensor]:
         """Embeddings `(batch, dim)` of unit length, at least in float32; a head's output of zero stays zero.
 
         Args:

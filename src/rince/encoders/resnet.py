@@ -44,9 +44,7 @@ class ResNetModel(ModelSettings):
                 "model.kind=adapter for vectors"
             )
         dims: Dims = 2 if len(shape) == 3 else 3
-        network = resnet(
-            self.depth, width=self.width, channels=shape[0], stem=self.stem, norm=self.norm, dims=dims
-        )
+        network = resnet(self.depth, width=self.width, channels=shape[0], stem=self.stem, norm=self.norm, dims=dims)
         if self.channels_last:
             network.to(memory_format=torch.channels_last if dims == 2 else torch.channels_last_3d)  # type: ignore[call-overload]
         return network

@@ -18,7 +18,7 @@ from rince.evaluation.judge import Tell, Verdict, by_name, judge, nobody
 from rince.evaluation.probe import Protocol
 from rince.evaluation.samples import Samples, read_samples
 from rince.evaluation.trained import TrainedRun, classify, embed_once, open_trained
-from rince.files import write_whole
+from rince.files import write_out, write_whole
 from rince.hierarchy.class_lists import outlier_name, split_source
 from rince.hierarchy.levels import OWN, class_levels, class_paths, group_numbers, levels_fingerprint
 from rince.sources.feed import Feed
@@ -121,7 +121,13 @@ class JudgedSet:
         self.levels = class_levels(self.train, self.data.taxonomy)
 
     def judge(
-        self, outliers: Sequence[str], probe: Protocol, *, finetune: bool = False, tell: Tell = nobody, say: Say = nobody
+        self,
+        outliers: Sequence[str],
+        probe: Protocol,
+        *,
+        finetune: bool = False,
+        tell: Tell = nobody,
+        say: Say = nobody,
     ) -> Verdict:
         """All numbers of the set."""
         run = self.run
@@ -184,6 +190,7 @@ class JudgedSet:
         return {
             "source": self.data.source,
             "thing": self.test.thing,
+            "moves": self.test.moves,
             "splits": {"train": self.data.train_split, "test": self.test_split},
             "classes": list(map(str, self.test.class_names)),
             "paths": class_paths(self.test, self.data.taxonomy),
@@ -240,10 +247,7 @@ def evaluate_files(train: Path, test: Path, *, out: Path | None = None, tell: Te
     verdict = judge(*read_samples(train, test), tell=tell)
     if out is not None:
         found = {"train": str(train), "test": str(test), "metrics": verdict.metrics, "protocol": verdict.protocol}
-        try:
-            write_whole(out, json.dumps(found, indent=2, ensure_ascii=False) + "\n")
-        except OSError as error:
-            raise ConfigError(f"cannot write {out}: {error.strerror}") from None
+        write_out(out, json.dumps(found, indent=2, ensure_ascii=False) + "\n")
     return verdict
 
 

@@ -14,7 +14,7 @@ from rince.errors import ConfigError
 from rince.evaluation.retrieval import nearest
 from rince.evaluation.trained import TellDone, TrainedRun, embed
 from rince.evaluation.vectors import unit_vectors
-from rince.files import write_whole
+from rince.files import write_out
 from rince.sources.source import Source
 
 Which = Literal["features", "embeddings"]
@@ -45,21 +45,17 @@ def vectors_of(run: TrainedRun, source: Source, which: Which, tell: TellDone | N
     return found
 
 
-def write_embeddings(run: TrainedRun, source: Source, out: Path, *, which: Which, tell: TellDone | None = None) -> int:
-    """Writes a parquet file with a row (path, vector) for every sample; returns how many."""
+def write_vectors(source: Source, vectors: Tensor, out: Path) -> None:
+    """Writes a parquet file with a row (path, vector) for every sample."""
     import pyarrow as pa  # type: ignore[import-untyped]  # noqa: PLC0415 - only here
     import pyarrow.parquet as pq  # type: ignore[import-untyped]  # noqa: PLC0415
 
-    if out.suffix != ".parquet":
-        raise ConfigError(f"embeddings are written as parquet: let --out end in .parquet, got {out}")
-    vectors = vectors_of(run, source, which, tell).cpu()
-    flat = pa.array(vectors.flatten().numpy())
+    flat = pa.array(vectors.cpu().flatten().numpy())
     places = [source.place(row) for row in range(len(source))]
     table = pa.table({"path": places, "vector": pa.FixedSizeListArray.from_arrays(flat, vectors.shape[1])})
     written = io.BytesIO()
     pq.write_table(table, written)
-    _write(out, written.getvalue())
-    return len(places)
+    write_out(out, written.getvalue())
 
 
 def find_neighbours(
@@ -97,7 +93,7 @@ def draw_neighbours(found: list[Found], queries: Source, gallery: Source, out: P
             sheet.paste(ImageOps.contain(as_image(picture), (THUMB, THUMB)), place)
     written = io.BytesIO()
     sheet.save(written, format="PNG")
-    _write(out, written.getvalue())
+    write_out(out, written.getvalue())
 
 
 def as_image(picture: Tensor | None) -> Image.Image:
@@ -106,13 +102,6 @@ def as_image(picture: Tensor | None) -> Image.Image:
         return Image.new("RGB", (THUMB, THUMB), "#808080")
     pixels = picture.to("cpu", torch.uint8).permute(1, 2, 0).contiguous().numpy()
     return Image.fromarray(pixels.squeeze(2) if pixels.shape[2] == 1 else pixels).convert("RGB")
-
-
-def _write(path: Path, content: bytes) -> None:
-    try:
-        write_whole(path, content)
-    except OSError as error:
-        raise ConfigError(f"cannot write {path}: {error.strerror or error}") from None
 
 
 def _same_file(one: str, other: str) -> bool:

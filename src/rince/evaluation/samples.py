@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -14,11 +12,7 @@ from torch import Tensor
 
 from rince.errors import DataError
 from rince.ranks import TableRanks
-
-VECTORS = ("features", "vectors", "vector", "embeddings", "embedding", "x")
-LABELS = ("labels", "label", "class", "classes", "targets", "y")
-NO_LEVELS = ("path", "id")  # what a file says of a sample besides
-FORMATS = ".npz, .safetensors or .parquet"
+from rince.sources.vector_files import read_vector_file
 
 
 @dataclass(frozen=True)
@@ -61,7 +55,7 @@ def read_samples(*paths: Path) -> list[Samples]:
     `features` or `embeddings`, classes `labels`; any other entry of one label per sample is a coarser level, in
     any order: the more groups, the finer. Labels are integers or, but for safetensors, text.
     """
-    raw = [_read(path) for path in paths]
+    raw = [read_vector_file(path) for path in paths]
     names = list(raw[0][1])
     for path, (_, levels) in zip(paths, raw, strict=True):
         if list(levels) != names:
@@ -94,66 +88,3 @@ def _nested(levels: dict[str, Tensor], path: Path) -> list[str]:
                 "file, or give it a matrix of its own"
             )
     return order
-
-
-def _read(path: Path) -> tuple[Tensor, dict[str, np.ndarray[Any, Any]]]:
-    readers: dict[str, Callable[[Path], dict[str, Any]]] = {
-        ".npz": _read_npz,
-        ".safetensors": _read_safetensors,
-        ".parquet": _read_parquet,
-    }
-    if path.suffix not in readers:
-        raise DataError(f"embeddings must come as {FORMATS}, got {path}")
-    if not path.is_file():
-        raise DataError(f"there is no file {path}")
-    try:
-        arrays = readers[path.suffix](path)
-    except Exception as error:  # each format has its own kinds of damage
-        raise DataError(f"{path} cannot be read as {path.suffix} ({type(error).__name__}: {error})") from None
-    vectors = next((arrays[name] for name in VECTORS if name in arrays), None)
-    label = next((name for name in LABELS if name in arrays), None)
-    there = ", ".join(arrays) or "nothing"
-    if vectors is None or np.ndim(vectors) != 2:
-        raise DataError(f"{path} needs a matrix called features (samples, dim); it holds {there}")
-    if label is None:
-        raise DataError(f"{path} needs the classes, called labels; it holds {there}")
-    levels = {"class": np.asarray(arrays[label])}
-    for name, array in arrays.items():
-        if (
-            name not in (*VECTORS, *NO_LEVELS, *LABELS)
-            and np.ndim(array) == 1
-            and np.asarray(array).dtype.kind in "iuUSO"
-        ):
-            levels[name] = np.asarray(array)
-    for name, level in levels.items():
-        if level.dtype.kind == "O" and any(value is None for value in level.tolist()):
-            raise DataError(f"{name} of {path} has samples without a label; name them all")
-        if level.shape != (len(vectors),) or level.dtype.kind not in "iuUSO":
-            raise DataError(
-                f"{name} of {path} must hold one integer or text per vector: got {level.dtype} of shape {level.shape} "
-                f"for {len(vectors)} vectors"
-            )
-    return torch.from_numpy(np.ascontiguousarray(vectors, dtype=np.float32)), levels
-
-
-def _read_npz(path: Path) -> dict[str, Any]:
-    with np.load(path, allow_pickle=False) as file:
-        return dict(file)
-
-
-def _read_safetensors(path: Path) -> dict[str, Any]:
-    from safetensors.numpy import load_file  # noqa: PLC0415 - only for this format
-
-    return dict(load_file(path))
-
-
-def _read_parquet(path: Path) -> dict[str, Any]:
-    import pyarrow.parquet as pq  # type: ignore[import-untyped]  # noqa: PLC0415 - only for this format
-
-    table = pq.read_table(path)
-    columns: dict[str, Any] = {}
-    for name in table.column_names:
-        column = table[name]
-        nested = str(column.type).startswith(("list", "fixed_size_list", "large_list"))
-        columns[name] = np.stack(column.to_numpy()) if nested else column.to_numpy()
-    return columns

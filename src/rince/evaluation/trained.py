@@ -175,5 +175,7 @@ def kept_features(run: TrainedRun, name: str, made: dict[str, str]) -> Embedded 
 
 def _how(run: TrainedRun) -> str:
     """The settings that decide what testing sees of a sample."""
-    data = run.recipe.data.model_dump_json(include=set(type(run.recipe.data).model_fields) - set(DataSettings.model_fields))
+    data = run.recipe.data.model_dump_json(
+        include=set(type(run.recipe.data).model_fields) - set(DataSettings.model_fields)
+    )
     return f"{data} {run.recipe.views!r}"

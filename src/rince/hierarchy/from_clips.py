@@ -38,7 +38,9 @@ class ClipsSettings(RankSettings):
     def _no_gap(self) -> ClipsSettings:
         positives = {rank for rank in self.own_ranks if rank > 0}
         if positives != set(range(1, len(positives) + 1)) or not positives:
-            raise ValueError(f"the ranks of frame, shot and video must count from 1 without a gap, got {self.own_ranks}")
+            raise ValueError(
+                f"the ranks of frame, shot and video must count from 1 without a gap, got {self.own_ranks}"
+            )
         return self
 
     def check(self, recipe: Recipe) -> None:

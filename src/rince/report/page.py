@@ -18,13 +18,15 @@ from torch import Tensor
 import rince
 from rince.errors import ConfigError, RinceError
 from rince.evaluation.judge import Tell, nobody
+from rince.files import write_out
 from rince.report import figures
 from rince.report.atlas import NEIGHBOURS, RunMap, balanced_sample, map_data, map_run, sample_size
-from rince.report.collect import Images, Shown, collect
+from rince.report.collect import Shown, collect
 from rince.report.drawing import RUNS, Drawn, clean, group_marks, slug
+from rince.report.films import nearest_videos, without_picture
 from rince.report.numbers import comparison, facts, full_table, headline, protocols
 from rince.report.tables import Table, compare, csv_text, latex, markdown
-from rince.report.videos import nearest_videos, without_picture
+from rince.train.setup import Brought
 
 WRITTEN = ".written"  # in figures/: names of what the report wrote there
 Section = tuple[str, str, str]
@@ -39,7 +41,9 @@ class Report(NamedTuple):
     """The headline numbers."""
 
 
-def write_report(runs: list[Path], out: Path, *, tell: Tell = nobody) -> Report:
+def write_report(
+    runs: list[Path], out: Path, *, brought: dict[Path, Brought] | None = None, tell: Tell = nobody
+) -> Report:
     """Writes `index.html`, `figures/` and the tables.
 
     Each file is written whole or not at all, the page last. Figures of an older report in the folder are taken away, as
@@ -48,12 +52,13 @@ def write_report(runs: list[Path], out: Path, *, tell: Tell = nobody) -> Report:
     Args:
         runs: folders of runs that `rince evaluate` has judged, all on the same test images or videos.
         out: folder to write to; made if need be.
+        brought: what runs were given as objects, by folder.
         tell: is told how far it is.
     """
     is_new = not out.exists()
     _make_folder(out)
     try:
-        shown = collect(runs, tell)
+        shown = collect(runs, tell, brought)
     except RinceError:
         if is_new:  # nothing was written yet: leave nothing behind
             (out / "figures").rmdir()
@@ -73,16 +78,15 @@ def write_report(runs: list[Path], out: Path, *, tell: Tell = nobody) -> Report:
 
     drawn: list[Drawn] = []
     films: list[str] = []
-    videos = bool(shown[0].data.sets)
+    moves, outliers = shown[0].data.moves, bool(figures.outlier_sets(shown))
     stages: list[tuple[str, Callable[[], Section]]] = [
         ("numbers", lambda: ("numbers", "Numbers", comparison(short, shown) + _copyable(texts))),
         ("training curves", lambda: _training(shown, names, drawn)),
         ("similarity matrices", lambda: _similarity(shown, names, drawn)),
         ("maps", lambda: _map(maps, [names[i] for i in mapped], rows, len(shown), drawn)),
         ("precision and recall", lambda: _retrieval(shown, drawn)),
-        ("nearest videos", lambda: _nearest([shown[i] for i in mapped], len(shown), films))
-        if videos
-        else ("outliers", lambda: _outliers(shown, names, drawn)),
+        *([("nearest videos", lambda: _nearest([shown[i] for i in mapped], len(shown), films))] if moves else []),
+        *([("outliers", lambda: _outliers(shown, names, drawn))] if outliers or not moves else []),
         ("geometry", lambda: _geometry(shown, drawn)),
         ("protocols", lambda: ("protocols", "Protocols", protocols(shown) + full_table(shown))),
     ]
@@ -92,12 +96,12 @@ def write_report(runs: list[Path], out: Path, *, tell: Tell = nobody) -> Report:
         sections.append(build())
     page = _page(shown, sections, map_data(maps, rows) | {"levels": _levels(shown[0]), "films": films})
     for figure in drawn:
-        _write(out / "figures" / f"{figure.name}.png", figure.png)
-        _write(out / "figures" / f"{figure.name}.svg", figure.svg)
+        write_out(out / "figures" / f"{figure.name}.png", figure.png)
+        write_out(out / "figures" / f"{figure.name}.svg", figure.svg)
     _forget_older(out / "figures", [f"{figure.name}.{kind}" for figure in drawn for kind in ("png", "svg")])
     for name, text in texts.items():
-        _write(out / name, text.encode())
-    _write(out / "index.html", page.encode())
+        write_out(out / name, text.encode())
+    write_out(out / "index.html", page.encode())
     tell("done", len(stages), len(stages))
     return Report(out / "index.html", short)
 
@@ -112,16 +116,6 @@ def _make_folder(out: Path) -> None:
         raise ConfigError(f"cannot write the report to {out}: it is write-protected; choose another --out")
 
 
-def _write(path: Path, content: bytes) -> None:
-    temporary = path.with_name(path.name + ".writing")
-    try:
-        temporary.write_bytes(content)
-        os.replace(temporary, path)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise ConfigError(f"cannot write {path}: {error.strerror}; choose another --out") from None
-
-
 def _forget_older(folder: Path, written: list[str]) -> None:
     """Takes away figures that an older report wrote and this one did not; remembers those of this one."""
     known = folder / WRITTEN
@@ -129,7 +123,7 @@ def _forget_older(folder: Path, written: list[str]) -> None:
     for name in set(before) - set(written):
         if Path(name).name == name:  # whatever somebody wrote into the list, nothing beyond the folder is touched
             (folder / name).unlink(missing_ok=True)
-    _write(known, "".join(f"{name}\n" for name in sorted(written)).encode())
+    write_out(known, "".join(f"{name}\n" for name in sorted(written)).encode())
 
 
 def _first_of_each_row(runs: Sequence[Shown]) -> list[int]:
@@ -158,13 +152,12 @@ def _page(runs: Sequence[Shown], sections: Sequence[Section], data: dict[str, An
     folder = files("rince") / "report"
     script = (folder / "page.js").read_text("utf-8")
     data_set = runs[0].data
-    source = clean(", ".join(data_set.sets) or Path(runs[0].recipe.data.source.rstrip("/")).name)
+    source = clean(", ".join(runs[0].sets))
     title = f"{clean(runs[0].label)} on {source}" if len(runs) == 1 else f"{len(runs)} runs on {source}"
     levels = data_set.levels
     above = " and ".join(f"{level.name} ({len(level.groups)})" for level in levels[1:])
-    tests: list[Images] = [test for _, test in data_set.sets.values()] or [data_set.test]
     tested = ", and on ".join(
-        f"{len(test):,} test {data_set.thing}s of {len(test.class_names)} classes" for test in tests
+        f"{len(each.test):,} test {each.thing}s of {len(each.classes)} classes" for each in runs[0].sets.values()
     )
     learned = f"What {'this encoder' if len(runs) == 1 else 'these encoders'} learned"
     lede = f"{learned}, judged on {tested}" + (f", grouped by {above}." if above else ".")
@@ -236,14 +229,14 @@ def _training(runs: Sequence[Shown], names: Sequence[str], drawn: list[Drawn]) -
 
 def _similarity(runs: Sequence[Shown], names: Sequence[str], drawn: list[Drawn]) -> Section:
     data = runs[0].data
-    if data.sets:
-        order = f"of {escape(clean(next(iter(data.sets))))}"
+    if len(data.levels) == 1:
+        order = f"of {escape(clean(data.name))}"
         look_for = (
             "<b>A bright diagonal</b> is classes that lie together; bright places beside it are classes that the run "
             "takes for each other."
         )
     else:
-        order = f"sorted by {escape(clean(data.levels[min(1, len(data.levels) - 1)].name))}"
+        order = f"sorted by {escape(clean(data.levels[1].name))}"
         look_for = (
             "<b>Bright blocks along the diagonal</b> are groups whose classes lie together, which is what ranked "
             "positives are for."
@@ -270,9 +263,9 @@ def _map(maps: Sequence[RunMap], names: Sequence[str], rows: Tensor, runs: int, 
         f" Of {runs} runs, the first seed of each recipe has a map, to keep the page small." if len(maps) < runs else ""
     )
     things = f"{data.thing}s"
-    which = f" of {escape(clean(next(iter(data.sets))))}, each with the frame in its middle" if data.sets else ""
+    which = f" of {escape(clean(data.name))}, each with the frame in its middle" if data.moves else ""
     gone = without_picture(maps, rows)
-    gray = f" {gone} of the videos cannot be read any more and are gray." if gone else ""
+    gray = f" {gone} of the {things} cannot be read any more and are gray." if gone else ""
     text = f"""<p>{len(rows)} of {len(data.test):,} test {things}{which}, equally many of each class, placed by t-SNE
 on the features before the head. Every map shows the same {things}: point at one, and it is ringed in all. Click it to
 see the {NEIGHBOURS} training {things} that each run finds nearest, marked by their rank.{left_out}{gray}</p>
@@ -299,7 +292,7 @@ def _retrieval(runs: Sequence[Shown], drawn: list[Drawn]) -> Section:
         "says how good the first hits are, the area below the curve is about the mean average precision (mAP)."
     )
     if len(runs[0].data.levels) > 1:
-        caption += " At coarser levels, any image of the same group is a hit."
+        caption += f" At coarser levels, any {things[:-1]} of the same group is a hit."
     return "retrieval", "Precision and recall", _figure(figures.precision_recall(runs), caption, drawn)
 
 
@@ -315,7 +308,7 @@ def _outliers(runs: Sequence[Shown], names: Sequence[str], drawn: list[Drawn]) -
     text = ""
     for number, name in enumerate(sets, 1):
         caption = (
-            f"Inliers are the test images, outliers come from {escape(clean(name))}. <b>Look for histograms that come "
+            f"Inliers are the test {runs[0].data.thing}s, outliers come from {escape(clean(name))}. <b>Look for histograms that come "
             "apart</b> and ROC curves that bend to the upper left; the dotted diagonal is chance. Beside each name: "
             "the area under its curve. Scores beyond the ends of a histogram are counted in its last bars."
         )

@@ -15,11 +15,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from rince.sources.video_file import Pixels, read_frames
 from rince.draws import CLIP_PLACES, uniform
-from rince.sources.video_layouts import Ranges
-from rince.sources.video_index import VideoIndex
 from rince.errors import ConfigError, DataError, ShapeError
+from rince.sources.video_file import Pixels, read_frames
+from rince.sources.video_index import VideoIndex
+from rince.sources.video_layouts import Ranges
 
 QUERY, SHOT, VIDEO = range(3)
 CLIP_OF_VIEW = (QUERY, QUERY, SHOT, VIDEO)  # view 1, the frame positive, is another view of the query's frames

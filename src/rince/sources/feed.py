@@ -110,7 +110,7 @@ class Feed:
         workers = 0 if self.source.in_memory else self.workers
         if self.source.in_processes and workers:
             # The loader hands a key to each process in turn and gives back what they make in the order of the keys.
-            return iter(DataLoader(_Keyed(self._load), sampler=wanted, batch_size=None, num_workers=workers))  # type: ignore[arg-type]
+            return iter(DataLoader(_Keyed(self._load), sampler=wanted, batch_size=None, num_workers=workers))
         return made_ahead(self._load, wanted, workers)
 
     def _load(self, key: tuple[int, Tensor]) -> Any:

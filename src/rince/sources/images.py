@@ -25,7 +25,7 @@ from rince.sources.image_files import ImageFiles, Images, find_images, read_fold
 from rince.sources.image_tables import hub_splits, parquet_files, parquet_splits, read_tables
 from rince.sources.source import Made, Preview
 from rince.sources.splits import split_part
-from rince.views.pixels import PixelViews, PixelViewSettings, with_channels
+from rince.views.pixels import PixelViewSettings, with_channels
 
 EMBEDDED = ("fashion",)
 HUB_NAME = r"\w[\w.-]*/\w[\w.-]*"
@@ -120,8 +120,11 @@ class MemoryImages(Images):
             self._pixels[device] = self.images.to(device)
         ids = loaded.ids.to(device)
         pixels = self._pixels[device][ids]
-        make, draw = self.made_by, {"seed": loaded.seed, "epoch": loaded.epoch, "sample_ids": ids}
-        return Made([make(pixels, view=number, **draw) for number in loaded.numbers])
+        seed, epoch = loaded.seed, loaded.epoch
+        views = [
+            self.made_by(pixels, seed=seed, epoch=epoch, view=number, sample_ids=ids) for number in loaded.numbers
+        ]
+        return Made(list(views))
 
     def plain(self, ids: Tensor) -> Tensor:
         """The test view, with the channels that the encoder takes."""
@@ -184,8 +187,7 @@ def load_any(source: str, split: str, classes: str | None = None) -> MemoryImage
     """Images whose labels do not matter: of the split, else of test or val, else all there are.
 
     Args:
-        source: as `load_images` takes it; labels are not needed, so it may also be a folder of images in any order, or one
-            image.
+        source: as `load_images` takes it; labels are not needed, so it may also be a folder of images in any order.
         split: to try first.
         classes: take these classes only, as in `load_images`.
     """

@@ -63,7 +63,9 @@ class VectorData(DataSettings):
             kept = places_in_class(labels).argsort(stable=True)[: self.limit].sort().values
             rows, labels = rows[kept], labels[kept]
         deep = len(next(iter(paths.values()))) > 1
-        return Vectors(self.source, vectors[rows], labels, names, views, tuple(paths[n] for n in names) if deep else None)
+        return Vectors(
+            self.source, vectors[rows], labels, names, views, tuple(paths[n] for n in names) if deep else None
+        )
 
     def find(self, place: str, views: VectorViewSettings) -> Vectors:
         """All vectors of a file, whatever they are labelled."""
@@ -106,7 +108,8 @@ class Vectors(Source):
         bad = (~self.vectors.isfinite()).any(dim=1).nonzero()[:, 0]
         if len(bad):
             raise DataError(
-                f"{self.source!r} holds NaN or infinity in {len(bad)} of {len(self.vectors)} vectors, first in row {bad[0]}"
+                f"{self.source!r} holds NaN or infinity in {len(bad)} of {len(self.vectors)} vectors, the first "
+                f"in row {bad[0]}"
             )
 
     @property
@@ -131,8 +134,11 @@ class Vectors(Source):
         if device not in self._on:
             self._on[device] = self.vectors.to(device)
         ids = loaded.ids.to(device)
-        chosen, draw = self._on[device][ids], {"seed": loaded.seed, "epoch": loaded.epoch, "sample_ids": ids}
-        return Made([self.views.make(chosen, view=number, **draw) for number in loaded.numbers])
+        chosen, seed, epoch = self._on[device][ids], loaded.seed, loaded.epoch
+        views = [
+            self.views.make(chosen, seed=seed, epoch=epoch, view=number, sample_ids=ids) for number in loaded.numbers
+        ]
+        return Made(list(views))
 
     def plain(self, ids: Tensor) -> Tensor:
         """The vectors themselves."""

@@ -14,9 +14,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rince.errors import ConfigError, DataError
 from rince.sources.video_file import Track, inspect
 from rince.sources.video_layouts import Ranges, VideoList
-from rince.errors import ConfigError, DataError
 
 Progress = Callable[[int, int], None]
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from rince.sources.splits import SPLITS as USUAL_SPLITS
 from rince.errors import ConfigError, DataError
+from rince.sources.splits import SPLITS as USUAL_SPLITS
 
 SUFFIXES = {".avi", ".flv", ".m4v", ".mkv", ".mov", ".mp4", ".mpeg", ".mpg", ".ogv", ".ts", ".webm", ".wmv"}
 SPLITS = USUAL_SPLITS | {"validate": "val"}

@@ -69,9 +69,7 @@ class VideoData(DataSettings):
         With more than one key of its own, a query needs room for its shot and its video positive; if not, any video with
         room for a clip will do.
         """
-        listed = list_videos(
-            self.source, split, layout=self.layout, split_number=self.split_number, splits=self.splits
-        )
+        listed = list_videos(self.source, split, layout=self.layout, split_number=self.split_number, splits=self.splits)
         with shown_progress(self.source) as tell:  # the first look at many videos takes a while
             index = build_index(
                 listed,

@@ -71,9 +71,7 @@ def train(recipe: Recipe, folder: Path, runtime: Runtime, *, resume: bool, broug
 def _first_encoder(recipe: Recipe, parts: Parts, brought: Brought, *, fresh: bool) -> tuple[Encoder, str]:
     """The encoder before its first step, and what there is to say about its start."""
     example = parts.source.plain(torch.arange(1)) if brought.encoder is not None else None
-    encoder = build_encoder(
-        recipe, parts.source.shape, parts.group_counts, brought=brought.encoder, example=example
-    )
+    encoder = build_encoder(recipe, parts.source.shape, parts.group_counts, brought=brought.encoder, example=example)
     if recipe.model.start_from and fresh:
         return encoder, start_from(encoder, Path(recipe.model.start_from))
     return encoder, ""

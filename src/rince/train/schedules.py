@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from rince.config import Recipe, Schedule
+from rince.config import Recipe, ScheduleSettings
 
 IMPROVED = 1e-4  # a loss is lower if it is so by this share
 
@@ -35,7 +35,7 @@ def learning_rates(recipe: Recipe, steps_per_epoch: int) -> list[float]:
     return rates
 
 
-def plateau_factor(schedule: Schedule, losses: Sequence[float]) -> float:
+def plateau_factor(schedule: ScheduleSettings, losses: Sequence[float]) -> float:
     """What the learning rate is multiplied by, after the validation losses of all epochs so far.
 
     A function of what was seen, so that a run which goes on needs no scheduler but these numbers. Each time the lowest

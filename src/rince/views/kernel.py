@@ -2,7 +2,7 @@
 
 Compiled by numba on first use (about three seconds, kept beside this file or in the user's cache). Tensor operations,
 which see the whole batch once for every step, took 13 ms for 512 images of 32 × 32 when they were arranged for one
-core; this takes 2.5 (AMD EPYC, torch 2.13). Those of `view_tensors` are arranged for devices that start them slowly.
+core; this takes 2.5 (AMD EPYC, torch 2.13). Those of `views.tensors` are arranged for devices that start them slowly.
 
 Indices are unsigned where they come from memory: numba looks at every signed one for being negative, which made the
 crop five times as slow.
@@ -198,7 +198,7 @@ def _saturate(red: Floats, green: Floats, blue: Floats, factor: np.float32) -> N
 
 @compiled
 def _turn_hue(red: Floats, green: Floats, blue: Floats, turns: np.float32) -> None:
-    """As `view_tensors._turn_hue` explains it."""
+    """As `views.tensors._turn_hue` explains it."""
     opposite_red = np.mod(ZERO - SIX * turns, SIX) - THREE
     opposite_green = np.mod(TWO - SIX * turns, SIX) - THREE
     opposite_blue = np.mod(FOUR - SIX * turns, SIX) - THREE

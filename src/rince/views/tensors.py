@@ -1,4 +1,4 @@
-"""Views by tensor operations, on any device; `view_kernel` does the same on the CPU, many times as fast.
+"""Views by tensor operations, on any device; `views.kernel` does the same on the CPU, many times as fast.
 
 Each operation is applied to the whole batch and kept for the samples that are to have it: more work than choosing them
 first, but nothing to wait for between the host and a device. Products and sums are separate steps, and means are added

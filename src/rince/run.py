@@ -1,0 +1,309 @@
+"""The door for Python: `fit` trains, a `Run` is looked at, `open_run` opens one again. The command line is a shell over it.
+
+    run = rince.fit("folder/rince-in", "train.epochs=5", source="PHOTOS", encoder=my_network, out="runs/photos")
+    run.evaluate()
+    run.neighbours("query.jpg", "PHOTOS/test")
+
+Nothing heavy is imported before it is used, so that `import rince` costs torch alone.
+"""
+
+# ruff: noqa: PLC0415 - see above
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from rince.errors import ConfigError, DataError
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from rince.config import Recipe
+    from rince.evaluation.lookup import Found
+    from rince.evaluation.trained import TrainedRun
+    from rince.ranks import RankSource
+    from rince.sources import Source
+    from rince.train.setup import Brought
+
+Which = Literal["features", "embeddings"]
+
+
+def fit(
+    recipe: str | Path | Recipe,
+    *changes: str,
+    out: str | Path,
+    source: str | Path | Source | None = None,
+    test_source: Source | None = None,
+    encoder: nn.Module | None = None,
+    rank_source: RankSource | None = None,
+    devices: int = 1,
+    accelerator: str = "auto",
+) -> Run:
+    """Trains an encoder by a recipe, and with what you bring in place of the recipe's parts.
+
+    Args:
+        recipe: a name (`rince ls` lists them), a YAML file, or a recipe that was loaded.
+        changes: as on the command line, such as `"train.epochs=5"`.
+        out: folder of the run; made, and must be new or empty.
+        source: training samples: what `data.source` takes, or a source such as `rince.sources.from_dataset(…)`.
+        test_source: what to judge the run on, where `source` is an object.
+        encoder: any module that makes features `(batch, dim)` of a batch; it gets a head, unless it is a
+            `rince.encoders.Encoder`, which has its own. It is trained in place.
+        rank_source: what candidates are to queries, in place of the recipe's `ranks`: `rince.TableRanks(…)`, or any
+            object with `ranks`, `by` and `fingerprint` that is called with labels.
+        devices: processes, each with a device of its own.
+        accelerator: `"auto"`, `"cpu"`, `"cuda"` or `"mps"`.
+
+    Returns:
+        The run, trained to its end. Interrupted, it is saved first; go on with `rince.open_run(out, …).resume()`.
+    """
+    from rince.config import recipe_values, validate, with_overrides
+    from rince.train.setup import Brought
+
+    values = recipe_values(recipe, changes)
+    if isinstance(source, str | Path):
+        values = with_overrides(values, [f"data.source={json.dumps(str(source))}"])
+        source = None
+    brought = _checked(Brought(source, test_source, encoder, rank_source))
+    named = _sections_of(brought, values)
+    values = with_overrides(values | named, changes, list(named)) if named else values
+    name = recipe if isinstance(recipe, str | Path) else recipe.name
+    chosen = validate(values, str(name))
+    run = Run(Path(out), chosen, brought)
+    run.train(resume=False, devices=devices, accelerator=accelerator)
+    return run
+
+
+def open_run(
+    folder: str | Path,
+    *,
+    source: Source | None = None,
+    test_source: Source | None = None,
+    encoder: nn.Module | None = None,
+    rank_source: RankSource | None = None,
+) -> Run:
+    """Opens a run again; what it was given as objects has to be given again.
+
+    Args:
+        folder: of the run.
+        source: of its training samples, if that was an object.
+        test_source: what to judge it on, likewise.
+        encoder: its network, likewise; the run's weights are loaded into it.
+        rank_source: its ranks, likewise.
+    """
+    from rince.train.record import recipe_of
+    from rince.train.setup import Brought
+
+    return Run(Path(folder), recipe_of(Path(folder)), _checked(Brought(source, test_source, encoder, rank_source)))
+
+
+class Run:
+    """A training run in its folder: made by `fit`, opened again by `open_run`.
+
+    Attributes:
+        folder: of the run.
+        recipe: of the run.
+    """
+
+    def __init__(self, folder: Path, recipe: Recipe, brought: Brought) -> None:
+        self.folder, self.recipe, self._brought = folder, recipe, brought
+
+    def __repr__(self) -> str:
+        return f"Run({str(self.folder)!r}, recipe={self.recipe.name!r})"
+
+    @property
+    def log(self) -> list[dict[str, Any]]:
+        """What training logged: a dict for every logged step."""
+        from rince.train.record import METRICS
+
+        path = self.folder / METRICS
+        return [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []
+
+    @property
+    def results(self) -> dict[str, Any]:
+        """What `evaluate` found: `results["metrics"]` are the numbers, `results["protocol"]` how they were made."""
+        from rince.evaluation.evaluate import read_results
+
+        return read_results(self.folder)[0]
+
+    def resume(self, *, devices: int = 1, accelerator: str = "auto") -> Run:
+        """Goes on where the run stopped, exactly; nothing happens to one that has come to its end."""
+        self.train(resume=True, devices=devices, accelerator=accelerator)
+        return self
+
+    def train(self, *, resume: bool, devices: int = 1, accelerator: str = "auto") -> None:
+        """Trains to the end; raises KeyboardInterrupt if it was interrupted, and saved."""
+        from rince.train.loop import train
+        from rince.train.runtime import Runtime
+
+        settings = self.recipe.train
+        runtime = Runtime(devices, settings.precision, accelerator, settings.batch_norm)
+        if not train(self.recipe, self.folder, runtime, resume=resume, brought=self._brought):
+            raise Interrupted(f"interrupted and saved; go on with: rince train --resume {self.folder}")
+
+    def evaluate(self, *, outliers: Sequence[str] = (), accelerator: str = "auto", **options: Any) -> dict[str, float]:
+        """Judges the run and keeps what it finds, see `results`.
+
+        Args:
+            outliers: data whose samples are of no class of the run.
+            accelerator: where to do it.
+            options: `probe`, `split`, `on`, `finetune`, `unfinished` as of `rince evaluate`.
+
+        Returns:
+            The numbers by name.
+        """
+        from rince.evaluation.evaluate import evaluate
+        from rince.terminal import shown_progress
+
+        with shown_progress(str(self.folder)) as tell:
+            verdict = evaluate(
+                self.folder, outliers=outliers, brought=self._brought, accelerator=accelerator, tell=tell, **options
+            )
+        return verdict.metrics
+
+    def trained(self, accelerator: str = "auto") -> TrainedRun:
+        """The run with its encoder, in the state of its last checkpoint."""
+        from rince.evaluation.trained import open_trained
+
+        return open_trained(self.folder, self._brought, accelerator=accelerator)
+
+    def embed(
+        self,
+        samples: str | Path | Source,
+        *,
+        which: Which = "features",
+        out: str | Path | None = None,
+        accelerator: str = "auto",
+    ) -> Tensor:
+        """`(samples, dim)`: what the encoder makes of new samples.
+
+        Args:
+            samples: a file, a folder, or a source.
+            which: `"features"` before the head, or `"embeddings"` after it.
+            out: also write them to this parquet file, with a row (path, vector) for each.
+            accelerator: where to do it.
+        """
+        from rince.evaluation.lookup import vectors_of, write_vectors
+        from rince.terminal import shown_progress
+
+        if out is not None and Path(out).suffix != ".parquet":
+            raise ConfigError(f"embeddings are written as parquet: let --out end in .parquet, got {out}")
+        run = self.trained(accelerator)
+        with shown_progress(str(samples) if isinstance(samples, str | Path) else samples.source) as tell:
+            source = _found(run, samples)
+            vectors = vectors_of(run, source, which, lambda done, of: tell(which, done, of))
+        if out is not None:
+            write_vectors(source, vectors, Path(out))
+        return vectors
+
+    def neighbours(
+        self,
+        query: str | Path | Source,
+        gallery: str | Path | Source,
+        *,
+        k: int = 5,
+        which: Which = "features",
+        picture: str | Path | None = None,
+        accelerator: str = "auto",
+    ) -> list[Found]:
+        """For every query the k nearest samples of a gallery by cosine; never the query itself.
+
+        Args:
+            query: a file, a folder, or a source.
+            gallery: likewise.
+            k: how many.
+            which: `"features"` before the head, or `"embeddings"` after it.
+            picture: also draw them into this PNG file.
+            accelerator: where to do it.
+        """
+        from rince.evaluation.lookup import draw_neighbours, find_neighbours
+        from rince.terminal import shown_progress
+
+        run = self.trained(accelerator)
+        queries, items = _found(run, query), _found(run, gallery)
+        with shown_progress(queries.source) as tell:
+            found = find_neighbours(run, queries, items, k=k, which=which, tell=lambda now, of: tell(which, now, of))
+        if picture is not None:
+            draw_neighbours(found, queries, items, Path(picture))
+        return found
+
+    def export(self, folder: str | Path) -> list[Path]:
+        """Writes the encoder for other programs: safetensors weights, an ONNX graph, and what its input looks like."""
+        from rince.evaluation.export import export
+
+        return export(self.trained("cpu"), Path(folder))
+
+    def report(self, out: str | Path, *, beside: Sequence[Run] = ()) -> Path:
+        """Writes a page about this run, and others beside it, with every figure and table as files; returns the page."""
+        from rince.report.page import write_report
+        from rince.terminal import shown_progress
+
+        runs = [self, *beside]
+        with shown_progress("report") as tell:
+            brought = {run.folder: run._brought for run in runs}
+            return write_report([run.folder for run in runs], Path(out), brought=brought, tell=tell).page
+
+
+class Interrupted(KeyboardInterrupt):
+    """A run was interrupted and saved."""
+
+
+def _found(run: TrainedRun, samples: str | Path | Source) -> Source:
+    return run.find(str(samples)) if isinstance(samples, str | Path) else samples
+
+
+def _checked(brought: Brought) -> Brought:
+    """Refuses objects that are not what they are given as."""
+    from torch import nn
+
+    from rince.sources import Source
+
+    for name, value in (("source", brought.source), ("test_source", brought.test_source)):
+        if value is not None and not isinstance(value, Source):
+            raise ConfigError(
+                f"{name} must be a path or a source, got {type(value).__name__}; wrap a data set of yours in "
+                "rince.sources.from_dataset(…)"
+            )
+    if brought.encoder is not None and not isinstance(brought.encoder, nn.Module):
+        raise ConfigError(f"encoder must be a torch.nn.Module, got {type(brought.encoder).__name__}")
+    ranks = brought.rank_source
+    if ranks is not None and (
+        not callable(ranks) or not all(hasattr(ranks, n) for n in ("ranks", "by", "fingerprint"))
+    ):
+        raise ConfigError(
+            f"rank_source must say `ranks`, `by` and `fingerprint` and be called with labels, as rince.TableRanks does; "
+            f"got {type(ranks).__name__}"
+        )
+    return brought
+
+
+def _sections_of(brought: Brought, values: dict[str, Any]) -> dict[str, Any]:
+    """What the recipe of a run says of parts that are given as objects. It is no longer a row of the paper."""
+    named: dict[str, Any] = {}
+    if brought.source is not None:
+        data = values.get("data") or {}
+        kept = {key: data[key] for key in ("workers",) if key in data}
+        taxonomy = "column" if _has_paths(brought.source) else "none"
+        named["data"] = {"kind": "given", "source": brought.source.source, "taxonomy": taxonomy, **kept}
+        named["views"] = {}
+        if "kind" not in (values.get("model") or {}) and brought.encoder is None and len(brought.source.shape) == 1:
+            named["model"] = {"kind": "adapter"}
+    if brought.encoder is not None:
+        model = values.get("model") or {}
+        kept = {key: model[key] for key in ("head_hidden", "dim", "compile", "start_from") if key in model}
+        named["model"] = {"kind": "given", "about": type(brought.encoder).__name__, **kept}
+    if brought.rank_source is not None:
+        own = list(getattr(brought.rank_source, "own_ranks", (1,)))
+        named["ranks"] = {"kind": "given", "about": type(brought.rank_source).__name__, "own": own}
+    return named | {"paper": None} if named else named
+
+
+def _has_paths(source: Source) -> bool:
+    try:
+        source.own_paths("column")
+    except DataError:
+        return False
+    return True
