@@ -30,8 +30,8 @@ import torch
 from PIL import Image
 
 from measure import processor
-from rince.sources.image_files import LargeImages
-from rince.views.pixels import Views
+from rince.sources.image_files import ImageFiles
+from rince.views.pixels import PixelViews
 from rince.memory import keep_freed_memory
 from rince.sources.feed import Crops, made_ahead
 
@@ -108,9 +108,9 @@ def fast_decoding(paths: list[Path]) -> Speed:
     return in_threads(lambda _, samples: [simplejpeg.decode_jpeg(paths[sample].read_bytes()) for sample in samples])
 
 
-def loading(images: LargeImages, size: int) -> Speed:
+def loading(images: ImageFiles, size: int) -> Speed:
     """Of the loader as `rince.sources.feed.Feed` makes it."""
-    return in_threads(Crops(images, Views(size=size, mean=[0.5] * 3, std=[0.25] * 3), 0, (0, 1)).batch)
+    return in_threads(Crops(images, PixelViews(size=size, mean=[0.5] * 3, std=[0.25] * 3), 0, (0, 1)).batch)
 
 
 def main() -> None:
@@ -119,7 +119,7 @@ def main() -> None:
     shares: dict[str, list[float]] = {}
     with tempfile.TemporaryDirectory() as folder:
         paths = make_files(Path(folder))
-        images = LargeImages(paths, torch.zeros(FILES, dtype=torch.int64), ("photograph",))
+        images = ImageFiles(paths, torch.zeros(FILES, dtype=torch.int64), ("photograph",))
         decode(paths)  # brings the files into memory
         for _ in range(ROUNDS):
             yardstick = bare_decoding(paths)

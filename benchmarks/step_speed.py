@@ -22,7 +22,7 @@ import torch.nn.functional as F
 from measure import Contender, ratios
 from rince.bank import MemoryBank
 from rince.config import Recipe, load_recipe
-from rince.views.pixels import Views
+from rince.views.pixels import PixelViews
 from rince.memory import keep_freed_memory
 from rince.moco import contrast_ranks
 from rince.momentum import MomentumTwin
@@ -47,7 +47,7 @@ def parts_of_a_step(recipe: Recipe) -> dict[str, Callable[[], object]]:
         bank.push(F.normalize(torch.randn(BATCH, recipe.model.dim), dim=1), torch.randint(0, 100, (BATCH,)))
     images = torch.randint(0, 256, (20_000, 3, 32, 32), dtype=torch.uint8)
     ids = torch.randperm(len(images))[:BATCH]
-    make = Views(**dict(recipe.views))
+    make = PixelViews(**dict(recipe.views))
     source = TableRanks.from_superclasses(torch.arange(100) // 5)
     optimizer = torch.optim.SGD(encoder.parameters(), lr=0.1, momentum=0.9, weight_decay=1e-4)
     views = [make(images[ids], seed=0, epoch=0, view=view, sample_ids=ids) for view in (0, 1)]

@@ -28,7 +28,7 @@ from measure import Contender, processor, ratios
 from rince.sources import clips, decode
 from rince.sources.clips import Clips, ClipSampler
 from rince.sources.video_index import VideoIndex, VideoList, build_index
-from rince.views.pixels import Views
+from rince.views.pixels import PixelViews
 
 CSV = Path(__file__).with_suffix(".csv")
 FRAMES, WIDTH, HEIGHT, VIDEOS, ROUNDS = 300, 320, 240, 4, 7
@@ -77,7 +77,7 @@ class Problem:
         self.index: VideoIndex = build_index(
             VideoList(paths, torch.arange(VIDEOS), tuple(map(str, range(VIDEOS)))), None, short_side=128
         )
-        views = Views(size=112, mean=[0.5] * 3, std=[0.25] * 3)
+        views = PixelViews(size=112, mean=[0.5] * 3, std=[0.25] * 3)
         self.clips = Clips(self.index, ClipSampler(), views, SEED)
 
     def load(self) -> list[torch.Tensor]:

@@ -21,7 +21,7 @@ import torch
 from torch import nn
 
 from measure import Contender, processor, ratios
-from rince.views.pixels import Views
+from rince.views.pixels import PixelViews
 
 CSV = Path(__file__).with_suffix(".csv")
 IMAGES, SIZE, ROUNDS = 512, 32, 15
@@ -38,7 +38,7 @@ class Problem:
         self.epoch = 0
 
     def ours(self, **options: float | None) -> Contender:
-        views = Views(size=SIZE, mean=MEAN, std=STD, **options)  # type: ignore[arg-type]
+        views = PixelViews(size=SIZE, mean=MEAN, std=STD, **options)  # type: ignore[arg-type]
 
         def run() -> None:
             self.epoch += 1  # other draws every time, as kornia makes them

@@ -12,8 +12,8 @@ from PIL import Image
 from rince import DataError
 from rince.config import load_recipe
 from rince.sources.image_file import OpenedImage
-from rince.sources.image_files import LargeImages
-from rince.views.pixels import Views
+from rince.sources.image_files import ImageFiles
+from rince.views.pixels import PixelViews
 from rince.train import feed
 from rince.sources.feed import Crops, Feed, cut
 from rince.train.setup import build_parts
@@ -71,7 +71,7 @@ def test_any_number_of_workers_trains_to_the_same_bits(photographs, tmp_path):
 def test_steps_can_be_taken_up_anywhere(photographs, tmp_path):
     recipe = load_recipe(recipe_for(tmp_path, photographs, 0))
     parts = build_parts(recipe)
-    assert isinstance(parts.images, LargeImages)
+    assert isinstance(parts.images, ImageFiles)
     feed = Feed(parts.images, parts.labels, parts.views, parts.order, seed=1, device=torch.device("cpu"))
     whole, later = list(feed.steps(0, 5)), list(feed.steps(3, 5))
     assert [step.step for step in later] == [3, 4]
@@ -107,8 +107,8 @@ def test_a_photograph_that_breaks_off_is_named_too(photographs, tmp_path):
         Image.effect_noise((200 + i, 150), 60).convert("RGB").save(folder / f"{i}.jpg")
     whole = (folder / "3.jpg").read_bytes()
     (folder / "3.jpg").write_bytes(whole[: len(whole) // 2])
-    images = LargeImages(sorted(folder.iterdir()), torch.zeros(8, dtype=torch.int64), ("a",), source="broken")
-    crops = Crops(images, Views(size=24, mean=[0.5] * 3, std=[0.5] * 3), 0, (0, 1))
+    images = ImageFiles(sorted(folder.iterdir()), torch.zeros(8, dtype=torch.int64), ("a",), source="broken")
+    crops = Crops(images, PixelViews(size=24, mean=[0.5] * 3, std=[0.5] * 3), 0, (0, 1))
     with pytest.raises(DataError, match=r"3\.jpg' of 'broken' does not decode as an image"):
         crops.batch(0, range(8))
 

@@ -6,7 +6,7 @@ import pytest
 
 from oracles.pretend_device import PretendDevice, pretend_runtime
 from rince.config import load_recipe
-from rince.data import view_tensors, views
+from rince.views import tensors as view_tensors, views
 from rince.train.loop import train
 from rince.train.runtime import Runtime
 from train.test_methods import METHODS

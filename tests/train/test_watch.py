@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from rince.train.watch import Watch, similarity_summary
+from rince.methods.summary import similarity_summary
+from rince.train.watch import Watch
 
 
 def naive_violated(similarities, ranks, closer, further):

@@ -9,7 +9,7 @@ from pytorch_metric_learning.losses import FastAPLoss
 
 from rince import ConfigError, DataError, TableRanks
 from rince.methods.cross_entropy import sibling_targets
-from rince.losses.fast_ap import CategoryOrder, fast_ap
+from rince.losses.fast_ap import fast_ap
 from rince.losses.hierarchical_triplet import HierarchicalTriplet, NeighbourhoodOrder
 from rince.losses.triplet import RankedTriplet
 

@@ -12,8 +12,8 @@ from PIL import Image
 from rince import DataError
 from rince.hierarchy.class_lists import outlier_name, read_class_list, shipped_lists, split_source
 from rince.hierarchy.levels import class_paths
-from rince.sources.image_files import LargeImages
-from rince.sources.images import ImageSet, load_images, load_outliers
+from rince.sources.image_files import ImageFiles
+from rince.sources.images import MemoryImages, load_images, load_outliers
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ def test_large_images_are_not_read_to_be_chosen(tmp_path):
         Image.new("RGB", (120, 100), "red" if name == "b" else "blue").save(tmp_path / "large" / name / "1.jpg")
     (tmp_path / "large/a/2.jpg").write_bytes(b"no image")
     chosen = load_images(str(tmp_path / "large"), "train", classes=write(tmp_path, "b"))
-    assert isinstance(chosen, LargeImages)
+    assert isinstance(chosen, ImageFiles)
     assert len(chosen) == len(chosen.items) == 1
     assert chosen.items[0:1] == [chosen.items[0]] == [tmp_path / "large/b/1.jpg"]
     assert chosen.decode(0)[0].float().mean() > 200
@@ -128,7 +128,7 @@ def test_outliers_need_no_labels(tmp_path, name):
         encoded.append(out.getvalue())
     pq.write_table(pa.table({"image": encoded}), tmp_path / name)
     found = load_outliers(str(tmp_path / name), "test")
-    assert isinstance(found, ImageSet)
+    assert isinstance(found, MemoryImages)
     assert grays(found) == [3, 5]
     assert torch.equal(found.labels, torch.zeros(2, dtype=torch.int64))
     with pytest.raises(DataError, match="no label column"):

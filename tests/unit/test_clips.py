@@ -13,7 +13,7 @@ from rince.sources import clips as clips_module
 from rince.sources.clips import Clips, ClipSampler, long_enough, read_strip, read_test_clips
 from rince.sources.video_file import read_frames
 from rince.sources.video_index import VideoList, build_index
-from rince.views.pixels import Views
+from rince.views.pixels import PixelViews
 from rince.sources.feed import made_ahead
 
 IDS = torch.arange(400)
@@ -207,7 +207,7 @@ def index(tmp_path_factory):
 
 def whole_frames(size=48):
     """A view that takes the whole frame, so that its number can be read in it."""
-    return Views(
+    return PixelViews(
         size=size, crop_scale=(1, 1), crop_ratio=(0.75, 4 / 3), jitter=None, grayscale=0, mean=[0] * 3, std=[1] * 3
     )
 
@@ -252,7 +252,9 @@ def whole_boxes(self, height, width, *, seed, epoch, view, sample_ids):
 
 def test_a_crop_is_that_of_its_view(index):
     """The views make the same crops on whole frames, bilinear too; crops are enlarged here, so no filter differs."""
-    views = Views(size=96, crop_scale=(0.2, 0.9), flip=0, jitter=None, grayscale=0, mean=[0] * 3, std=[1 / 255] * 3)
+    views = PixelViews(
+        size=96, crop_scale=(0.2, 0.9), flip=0, jitter=None, grayscale=0, mean=[0] * 3, std=[1 / 255] * 3
+    )
     clips = Clips(long_enough(index, SAMPLER), SAMPLER, views, seed=3)
     pixels, _ = clips[1, 0]
     drawn = SAMPLER.draw(3, 1, torch.tensor([0]), [100])[0]

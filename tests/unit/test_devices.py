@@ -22,9 +22,9 @@ from rince import (
     TableRanks,
     view_ranks,
 )
-from rince.data import view_tensors
-from rince.data.draws import uniform
-from rince.data.views import Views
+from rince.views import tensors as view_tensors
+from rince.draws import uniform
+from rince.views.pixels import PixelViews
 from rince.devices import has_float64, in_float64
 from rince.evaluation import geometry, outliers, probe, retrieval
 from rince.evaluation.vectors import check_labels, unit_vectors

@@ -17,8 +17,8 @@ from PIL import Image
 from rince import ConfigError, DataError, TableRanks
 from rince.sources import images as images_module
 from rince.hierarchy.levels import class_paths
-from rince.sources.image_files import LargeImages
-from rince.sources.images import ImageSet, load_images
+from rince.sources.image_files import ImageFiles
+from rince.sources.images import MemoryImages, load_images
 
 FASHION = ("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot")
 
@@ -67,7 +67,7 @@ def put(folder, *names, size=(4, 5)):
 @pytest.mark.parametrize(("split", "number"), [("train", 6000), ("test", 2000)])
 def test_embedded_fashion(split, number):
     fashion = load_images("fashion", split)
-    assert isinstance(fashion, ImageSet)
+    assert isinstance(fashion, MemoryImages)
     assert fashion.images.shape == (number, 1, 28, 28)
     assert fashion.images.dtype == torch.uint8
     assert fashion.images.is_contiguous()
@@ -109,7 +109,7 @@ def test_pixels_come_back_from_a_parquet_of_png(tmp_path, channels):
     array = pixels(7, channels=channels)
     made = table([encode(image) for image in array], label=[0, 1, 2, 0, 1, 2, 0])
     loaded = load_images(save(made, tmp_path / "train-00000-of-00001.parquet"), "train")
-    assert isinstance(loaded, ImageSet)
+    assert isinstance(loaded, MemoryImages)
     expected = torch.from_numpy(array.reshape(7, 4, 5, channels)).permute(0, 3, 1, 2)
     assert torch.equal(loaded.images, expected)
     assert loaded.images.is_contiguous()
@@ -241,7 +241,7 @@ def test_large_or_mixed_sizes_are_decoded_one_by_one(tmp_path):
     put(tmp_path / "mixed", "a/1.png", "b/1.png")
     put(tmp_path / "mixed", "b/2.png", size=(6, 3))
     mixed = load_images(str(tmp_path / "mixed"), "train")
-    assert isinstance(mixed, LargeImages)
+    assert isinstance(mixed, ImageFiles)
     assert len(mixed) == 3
     assert [tuple(mixed.decode(index).shape) for index in range(3)] == [(3, 4, 5), (3, 4, 5), (3, 6, 3)]
     assert torch.equal(mixed.decode(1), torch.from_numpy(pixels(1, seed=1)[0]).permute(2, 0, 1))
@@ -249,17 +249,17 @@ def test_large_or_mixed_sizes_are_decoded_one_by_one(tmp_path):
     assert mixed.class_names == ("a", "b")
     assert torch.equal(pickle.loads(pickle.dumps(mixed)).decode(2), mixed.decode(2))  # as loader workers need
     large = load_images(put(tmp_path / "large", "a/1.png", size=(4, 97)), "train")
-    assert isinstance(large, LargeImages)
-    assert isinstance(load_images(put(tmp_path / "edge", "a/1.png", size=(96, 96)), "train"), ImageSet)
+    assert isinstance(large, ImageFiles)
+    assert isinstance(load_images(put(tmp_path / "edge", "a/1.png", size=(96, 96)), "train"), MemoryImages)
 
 
 def test_images_that_do_not_fit_into_memory_stay_encoded(tmp_path, monkeypatch):
     path = save(small(), tmp_path / "train.parquet")
     monkeypatch.setattr(images_module, "MEMORY", 6 * 60)
-    assert isinstance(load_images(path, "train"), ImageSet)
+    assert isinstance(load_images(path, "train"), MemoryImages)
     monkeypatch.setattr(images_module, "MEMORY", 6 * 60 - 1)
     loaded = load_images(path, "train")
-    assert isinstance(loaded, LargeImages)
+    assert isinstance(loaded, ImageFiles)
     decoded = torch.stack([loaded.decode(index) for index in range(6)])
     assert torch.equal(decoded, torch.from_numpy(pixels(6)).permute(0, 3, 1, 2))
     assert len(pickle.loads(pickle.dumps(loaded)).items[1:3]) == 2

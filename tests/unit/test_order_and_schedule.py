@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rince.config import Schedule, load_recipe
+from rince.config import ScheduleSettings, load_recipe
 from rince.sources.order import Order
 from rince.errors import DataError
 from rince.train.schedules import learning_rates, plateau_factor

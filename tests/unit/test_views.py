@@ -48,9 +48,7 @@ def pictures(*shape):
 def by_tensors(views, images, parameters):
     """What the views are on a device other than the CPU."""
     mean, std = torch.tensor(views.mean), torch.tensor(views.std)
-    made = tensors.make_views(
-        images.view(*images.shape[:2], -1, *images.shape[-2:]), parameters, mean, std, views.size
-    )
+    made = tensors.make_views(images.view(*images.shape[:2], -1, *images.shape[-2:]), parameters, mean, std, views.size)
     return made.view(*images.shape[:-2], views.size, views.size)
 
 
@@ -73,7 +71,7 @@ def oracle(image, views, box, flip, order, factors, grayscale):
 @pytest.mark.parametrize("size", [32, 24, 37])
 @pytest.mark.parametrize("channels", [3, 1])
 def test_equals_kornia_image_by_image(channels, size):
-    views = Views(size=size, **(RGB if channels == 3 else GRAY))
+    views = PixelViews(size=size, **(RGB if channels == 3 else GRAY))
     images, ids = pictures(40, channels, 32, 40), torch.arange(40)
     parameters = views.draw_parameters(32, 40, **KEY, sample_ids=ids)
     expected = [
@@ -86,7 +84,7 @@ def test_equals_kornia_image_by_image(channels, size):
 
 
 def test_hue_equals_colorsys():
-    views = Views(size=4, jitter=(0, 0, 0, 0.5), crop_scale=(1, 1), crop_ratio=(1, 1), flip=0, grayscale=0,
+    views = PixelViews(size=4, jitter=(0, 0, 0, 0.5), crop_scale=(1, 1), crop_ratio=(1, 1), flip=0, grayscale=0,
                   mean=[0, 0, 0], std=[1, 1, 1])  # fmt: skip
     images, ids = pictures(30, 3, 4, 4), torch.arange(30)
     images[0, :, 0] = 77  # gray
@@ -109,7 +107,7 @@ def test_hue_equals_colorsys():
 
 @pytest.mark.parametrize("shape", [(3, 32, 32), (3, 3, 15, 17), (1, 13, 9)])
 def test_a_sample_has_the_same_pixels_in_any_batch(shape):
-    views = Views(size=15, **(RGB if shape[0] == 3 else GRAY))
+    views = PixelViews(size=15, **(RGB if shape[0] == 3 else GRAY))
     images, ids = pictures(61, *shape), torch.arange(61) * 7
     result = views(images, **KEY, sample_ids=ids)
     order = torch.randperm(61, generator=torch.Generator().manual_seed(1))
@@ -120,7 +118,7 @@ def test_a_sample_has_the_same_pixels_in_any_batch(shape):
 
 
 def test_a_large_image_has_the_same_pixels_alone():
-    views = Views(size=224, grayscale=0, jitter_probability=1, **RGB)
+    views = PixelViews(size=224, grayscale=0, jitter_probability=1, **RGB)
     images, ids = pictures(5, 3, 230, 240), torch.arange(5)
     result = views(images, **KEY, sample_ids=ids)
     assert all(torch.equal(views(images[i : i + 1], **KEY, sample_ids=ids[i : i + 1])[0], result[i]) for i in range(5))
@@ -128,7 +126,7 @@ def test_a_large_image_has_the_same_pixels_alone():
 
 @pytest.mark.parametrize(("shape", "size"), [((150, 3, 32, 32), 33), ((9, 3, 2, 45, 61), 32), ((1, 3, 230, 240), 224)])
 def test_a_sample_has_the_same_pixels_on_any_number_of_threads(shape, size):
-    views, threads = Views(size=size, grayscale=0, jitter_probability=1, **RGB), torch.get_num_threads()
+    views, threads = PixelViews(size=size, grayscale=0, jitter_probability=1, **RGB), torch.get_num_threads()
     results = []
     try:
         for number in (1, 2, 3):
@@ -141,7 +139,7 @@ def test_a_sample_has_the_same_pixels_on_any_number_of_threads(shape, size):
 
 @pytest.mark.parametrize("change", [{"seed": 4}, {"epoch": 3}, {"view": 0}])
 def test_another_seed_epoch_or_view_is_another_picture(change):
-    views, images, ids = Views(size=16, **RGB), pictures(1, 3, 16, 16).expand(20, -1, -1, -1), torch.arange(20)
+    views, images, ids = PixelViews(size=16, **RGB), pictures(1, 3, 16, 16).expand(20, -1, -1, -1), torch.arange(20)
     one, other = (views(images, **key, sample_ids=ids) for key in (KEY, KEY | change))
     assert ((one - other).abs().amax(dim=(1, 2, 3)) > 0.1).all()
     assert ((one[1:] - one[:-1]).abs().amax(dim=(1, 2, 3)) > 0.1).all()  # and so is another sample
@@ -149,7 +147,7 @@ def test_another_seed_epoch_or_view_is_another_picture(change):
 
 @pytest.mark.parametrize("shape", [(3, 32, 32), (3, 3, 15, 17), (1, 13, 9)])
 def test_tensors_and_the_kernel_make_the_same_view(shape):
-    views = Views(size=21, jitter_probability=1, **(RGB if shape[0] == 3 else GRAY))
+    views = PixelViews(size=21, jitter_probability=1, **(RGB if shape[0] == 3 else GRAY))
     images, ids = pictures(50, *shape), torch.arange(50)
     parameters = views.draw_parameters(*shape[-2:], **KEY, sample_ids=ids)
     one, other = views.apply(images, parameters), by_tensors(views, images, parameters)
@@ -158,7 +156,7 @@ def test_tensors_and_the_kernel_make_the_same_view(shape):
 
 
 def test_images_that_are_no_block_of_memory():
-    views, images, ids = Views(size=16, **RGB), pictures(9, 20, 24, 3), torch.arange(9)
+    views, images, ids = PixelViews(size=16, **RGB), pictures(9, 20, 24, 3), torch.arange(9)
     channels_last = images.permute(0, 3, 1, 2)
     result = views(channels_last, **KEY, sample_ids=ids)
     assert torch.equal(result, views(channels_last.contiguous(), **KEY, sample_ids=ids))
@@ -167,7 +165,7 @@ def test_images_that_are_no_block_of_memory():
 
 
 def test_the_frames_of_a_clip_share_one_draw():
-    views, clips, ids = Views(size=16, **RGB), pictures(12, 3, 4, 20, 24), torch.arange(12)
+    views, clips, ids = PixelViews(size=16, **RGB), pictures(12, 3, 4, 20, 24), torch.arange(12)
     result = views(clips, **KEY, sample_ids=ids)
     assert result.shape == (12, 3, 4, 16, 16)
     for time in range(4):
@@ -175,7 +173,7 @@ def test_the_frames_of_a_clip_share_one_draw():
 
 
 def test_parameters_cover_their_ranges():
-    views, number = Views(size=32, **RGB), 4000
+    views, number = PixelViews(size=32, **RGB), 4000
     drawn = views.draw_parameters(32, 32, **KEY, sample_ids=torch.arange(number))
     jittered = (drawn.factors != torch.tensor([1.0, 1.0, 1.0, 0.0])).any(dim=1)
     for mask, probability in ((drawn.flip, 0.5), (jittered, 0.8), (drawn.grayscale, 0.2)):
@@ -193,12 +191,12 @@ def test_parameters_cover_their_ranges():
 
 def test_saturation_hue_and_grayscale_change_no_bit_of_a_gray_image():
     images, ids = pictures(20, 1, 16, 16), torch.arange(20)
-    coloured = Views(size=16, jitter=(0, 0, 0.4, 0.1), grayscale=1, **GRAY)(images, **KEY, sample_ids=ids)
-    assert torch.equal(coloured, Views(size=16, jitter=None, grayscale=0, **GRAY)(images, **KEY, sample_ids=ids))
+    coloured = PixelViews(size=16, jitter=(0, 0, 0.4, 0.1), grayscale=1, **GRAY)(images, **KEY, sample_ids=ids)
+    assert torch.equal(coloured, PixelViews(size=16, jitter=None, grayscale=0, **GRAY)(images, **KEY, sample_ids=ids))
 
 
 def test_factors_are_never_negative():
-    views = Views(size=8, jitter=(2, 2, 2, 0), jitter_probability=1, **RGB)
+    views = PixelViews(size=8, jitter=(2, 2, 2, 0), jitter_probability=1, **RGB)
     factors = views.draw_parameters(8, 8, **KEY, sample_ids=torch.arange(500)).factors
     assert factors[:, :3].min() >= 0
     assert factors[:, :3].max() > 2.9
@@ -254,11 +252,11 @@ def test_crops_reach_every_corner_and_size():
 
 
 def test_nothing_random_left_is_the_picture_itself():
-    views = Views(size=16, crop_scale=(1, 1), crop_ratio=(1, 1), flip=0, jitter=None, grayscale=0, **RGB)
+    views = PixelViews(size=16, crop_scale=(1, 1), crop_ratio=(1, 1), flip=0, jitter=None, grayscale=0, **RGB)
     images = pictures(6, 3, 16, 16)
     result = views(images, **KEY, sample_ids=torch.arange(6))
     torch.testing.assert_close(result, views.resize_and_normalise(images), atol=1e-4, rtol=0)
-    mirrored = Views(size=16, crop_scale=(1, 1), crop_ratio=(1, 1), flip=1, jitter=None, grayscale=0, **RGB)
+    mirrored = PixelViews(size=16, crop_scale=(1, 1), crop_ratio=(1, 1), flip=1, jitter=None, grayscale=0, **RGB)
     torch.testing.assert_close(mirrored(images, **KEY, sample_ids=torch.arange(6)), result.flip(-1), atol=1e-4, rtol=0)
 
 
@@ -270,7 +268,7 @@ def by_pillow(plane, width, height, corner):
 
 @pytest.mark.parametrize("shape", [(32, 32), (40, 60), (61, 45), (20, 20)])
 def test_the_test_view(shape):
-    views, images = Views(size=32, **RGB), pictures(3, 3, *shape)
+    views, images = PixelViews(size=32, **RGB), pictures(3, 3, *shape)
     mean, std = (torch.tensor(x).view(3, 1, 1) for x in (views.mean, views.std))
     height, width = (side * 32 // min(shape) for side in shape)
     box = (round((width - 32) / 2), round((height - 32) / 2))  # left and top, as torchvision's CenterCrop has them
@@ -281,7 +279,7 @@ def test_the_test_view(shape):
 
 
 def test_images_are_left_alone_and_an_empty_batch_is_fine():
-    views, images = Views(size=16, **RGB), pictures(4, 3, 16, 16)
+    views, images = PixelViews(size=16, **RGB), pictures(4, 3, 16, 16)
     copy = images.clone()
     views(images, **KEY, sample_ids=torch.arange(4))
     views.resize_and_normalise(images)
@@ -301,11 +299,11 @@ def test_images_are_left_alone_and_an_empty_batch_is_fine():
 )
 def test_bad_images(images, ids, message):
     with pytest.raises(ShapeError, match=message):
-        Views(size=8, **RGB)(images, **KEY, sample_ids=torch.arange(ids))
+        PixelViews(size=8, **RGB)(images, **KEY, sample_ids=torch.arange(ids))
 
 
 def test_parameters_of_another_batch():
-    views = Views(size=8, **RGB)
+    views = PixelViews(size=8, **RGB)
     parameters = views.draw_parameters(8, 8, **KEY, sample_ids=torch.arange(3))
     with pytest.raises(ShapeError, match=r"one row per image: got \[3, 3, 3, 3, 3\] rows for 2 images"):
         views.apply(pictures(2, 3, 8, 8), parameters)
@@ -336,7 +334,7 @@ def test_parameters_of_another_batch():
 )
 def test_bad_settings(setting, message):
     with pytest.raises(ConfigError, match=message):
-        Views(**({"size": 8} | RGB | setting))
+        PixelViews(**({"size": 8} | RGB | setting))
 
 
 @pytest.fixture
@@ -348,7 +346,7 @@ def cores():
 
 def test_the_number_of_cores_changes_no_pixel(cores):
     images = torch.randint(0, 256, (300, 3, 40, 40), dtype=torch.uint8, generator=torch.Generator().manual_seed(4))
-    views = Views(size=32, mean=[0.5] * 3, std=[0.25] * 3)
+    views = PixelViews(size=32, mean=[0.5] * 3, std=[0.25] * 3)
     made = {}
     for number in (1, 2, 3):
         cores(number)
@@ -363,8 +361,8 @@ def test_the_number_of_cores_changes_no_pixel(cores):
 
 MAKE_ONE = """
 import torch
-from rince.views.pixels import Views
-views = Views(size=4, mean=[0.5], std=[0.5])
+from rince.views.pixels import PixelViews
+views = PixelViews(size=4, mean=[0.5], std=[0.5])
 print(views(torch.zeros(1, 1, 4, 4, dtype=torch.uint8), seed=0, epoch=0, view=0, sample_ids=torch.arange(1)).sum().item())
 """
 
