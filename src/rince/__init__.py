@@ -1,8 +1,8 @@
 """Contrastive learning from ranked positives (Ranking InfoNCE, AAAI 2022).
 
 Everything a training loop needs is here and costs `import torch`, nothing more: ranks from labels, the loss, a bank of
-past keys and a momentum twin. `fit`, `Run` and `open_run` are the door to the whole system. Names are loaded when they are first used, so that the command line, which lives in this
-package too, can answer `rince --help` without torch.
+past keys and a momentum twin. `fit`, `Run` and `open_run` are the door to the whole system. Names are loaded when they
+are first used, so that the command line, which lives in this package too, can answer `rince --help` without torch.
 """
 
 from importlib import import_module

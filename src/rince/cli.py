@@ -165,7 +165,7 @@ def evaluate(
     outliers: Annotated[
         list[str] | None,
         typer.Option(
-            help="Samples of no class of the run: a hub name, a folder or parquet; SOURCE:LIST for some of its classes. "
+            help="Samples of no class of the run: a hub name, a folder or parquet; SOURCE:LIST for some classes of it. "
             "Repeat for several."
         ),
     ] = None,

@@ -1,8 +1,8 @@
 """Parts by name: what a recipe may call `kind`, ours and those that other installed packages bring.
 
-A part is named here by text and imported when a recipe first asks for it, so that no room needs to know the others and a
-recipe can name only what is registered: nothing in it is imported or executed. Another package registers a source, an
-encoder or a source of ranks by an entry point; `docs/extending.md` shows the ten lines.
+A part is named here by text and imported when a recipe first asks for it, so that no room needs to know the others and
+a recipe can name only what is registered: nothing in it is imported or executed. Another package registers a source,
+an encoder or a source of ranks by an entry point; `docs/extending.md` shows the ten lines.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The door for Python: `fit` trains, a `Run` is looked at, `open_run` opens one again. The command line is a shell over it.
+"""The door for Python: `fit` trains, a `Run` is looked at, `open_run` opens one again; the command line is a shell.
 
     run = rince.fit("folder/rince-in", "train.epochs=5", source="PHOTOS", encoder=my_network, out="runs/photos")
     run.evaluate()
@@ -237,7 +237,7 @@ class Run:
         return export(self.trained("cpu"), Path(folder))
 
     def report(self, out: str | Path, *, beside: Sequence[Run] = ()) -> Path:
-        """Writes a page about this run, and others beside it, with every figure and table as files; returns the page."""
+        """Writes a page about this run, and others beside it, with figures and tables as files; returns the page."""
         from rince.report.page import write_report
         from rince.terminal import shown_progress
 
@@ -274,7 +274,7 @@ def _checked(brought: Brought) -> Brought:
         not callable(ranks) or not all(hasattr(ranks, n) for n in ("ranks", "by", "fingerprint"))
     ):
         raise ConfigError(
-            f"rank_source must say `ranks`, `by` and `fingerprint` and be called with labels, as rince.TableRanks does; "
+            f"rank_source must say `ranks`, `by` and `fingerprint` and be called with labels, as rince.TableRanks is; "
             f"got {type(ranks).__name__}"
         )
     return brought

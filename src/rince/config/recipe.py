@@ -1,7 +1,7 @@
 """What a recipe says: its sections, each with its defaults, and what has to fit together.
 
-Five sections are those of a part that the recipe names by its `kind`: data, views, model, ranks, method. Their keys stand
-with the part, in the room that builds it; here is what all kinds of them have in common.
+Five sections are those of a part that the recipe names by its `kind`: data, views, model, ranks, method. Their keys
+stand with the part, in the room that builds it; here is what all kinds of them have in common.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class DataSettings(Section):
         """What another program has to know to make what the encoder takes of a sample."""
         return {}
 
-    def usual_shape(self, views: Any) -> tuple[int, ...]:
+    def usual_shape(self, views: Any) -> tuple[int, ...]:  # noqa: ARG002 - of the interface
         """Of a sample, for runs made before checkpoints noted it."""
         raise ConfigError(f"the checkpoint of this run does not say what samples of data.kind={self.kind} look like")
 
@@ -154,7 +154,7 @@ class MethodSettings(Section):
 
     @abstractmethod
     def head(self, inputs: int, model: ModelSettings, groups: Sequence[int]) -> nn.Module:
-        """What it trains on top of features of length `inputs`, of data with so many classes, superclasses, …"""
+        """What it trains on top of features of length `inputs`; `groups`: numbers of classes, superclasses, …."""
 
     @abstractmethod
     def order(self, recipe: Recipe, labels: Tensor, groups: Sequence[Tensor]) -> Any:

@@ -23,8 +23,8 @@ class AdapterModel(ModelSettings):
         """For vectors of this length."""
         if len(shape) != 1:
             raise ConfigError(
-                f"model.kind=adapter takes vectors, and a sample here has the shape {tuple(shape)}; use model.kind=resnet "
-                "for pixels"
+                f"model.kind=adapter takes vectors, and a sample here has the shape {tuple(shape)}; use "
+                "model.kind=resnet for pixels"
             )
         return Adapter(shape[0], self.hidden)
 

@@ -102,7 +102,7 @@ def feature_width(backbone: nn.Module, batch: Any) -> int:
     if not isinstance(found, Tensor) or found.ndim != 2 or not found.is_floating_point():
         what = f"a tensor of shape {tuple(found.shape)}" if isinstance(found, Tensor) else f"a {type(found).__name__}"
         raise ConfigError(
-            f"the network {type(backbone).__name__} must give a matrix (batch, features), and gives {what}; wrap it in a "
-            "module that pools or takes out the features"
+            f"the network {type(backbone).__name__} must give a matrix (batch, features), and gives {what}; wrap it in "
+            "a module that pools or takes out the features"
         )
     return found.shape[1]

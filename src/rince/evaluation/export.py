@@ -37,7 +37,8 @@ class _Both(nn.Module):
 def export(run: TrainedRun, folder: Path) -> list[Path]:
     """Writes the encoder's weights, an ONNX graph of it, and what its input has to look like; returns the files.
 
-    The graph takes `images` `(batch, *shape of a sample)` float32, made as `encoder.json` says, and gives `features` `(batch, feature_dim)` before the head and `embeddings` `(batch, dim)` of unit length.
+    The graph takes `images` `(batch, *shape of a sample)` float32, made as `encoder.json` says, and gives `features`
+    `(batch, feature_dim)` before the head and `embeddings` `(batch, dim)` of unit length.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)

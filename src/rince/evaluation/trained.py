@@ -161,7 +161,7 @@ def embed_once(run: TrainedRun, source: Source, name: str, *, tell: TellDone | N
 
 
 def kept_features(run: TrainedRun, name: str, made: dict[str, str]) -> Embedded | None:
-    """The features of this name that were made by this checkpoint, and from what `made` says; None if there are none."""
+    """Features of this name that were made by this checkpoint, and from what `made` says; None if there are none."""
     try:
         with safe_open(run.folder / FEATURES / f"{name}.safetensors", framework="pt") as file:
             noted = file.metadata()

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
+from pydantic import Field
+
 from rince.config import RankSettings
 from rince.errors import ConfigError
 from rince.ranks import RankSource
@@ -31,7 +33,7 @@ class GivenRanks(RankSettings):
 
     kind: Literal["given"]
     about: str = ""
-    own: list[int] = [1]
+    own: list[int] = Field(default_factory=lambda: [1])
 
     @property
     def own_ranks(self) -> tuple[int, ...]:

@@ -63,8 +63,8 @@ def column_paths(
     unknown = [name for name, superclass in zip(names, above, strict=True) if superclass < 0]
     if unknown:
         raise DataError(
-            f"{source!r} has no sample of {', '.join(map(repr, unknown))}, so its superclass column does not tell where "
-            f"they belong; use a taxonomy file, a shipped one ({', '.join(SHIPPED)}), or 'none'"
+            f"{source!r} has no sample of {', '.join(map(repr, unknown))}, so its superclass column does not tell "
+            f"where they belong; use a taxonomy file, a shipped one ({', '.join(SHIPPED)}), or 'none'"
         )
     return [(superclass_names[up], name) for name, up in zip(names, above, strict=True)]
 

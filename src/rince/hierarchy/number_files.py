@@ -64,6 +64,7 @@ def read_columns(path: Path, columns: Sequence[str], samples: int) -> Tensor:
 
 
 def read_matrix(path: Path) -> Tensor:
+    """The matrix in a `.npy` file; of `.npz`, the one called features or similarity, or else the first."""
     if not path.is_file():
         raise DataError(f"there is no file {path}")
     if path.suffix not in (".npz", ".npy"):

@@ -102,7 +102,7 @@ class MomentumContrast(Momentum):
         return Outcome(log_values(outputs, runtime), summary)
 
     def _own_ranks(self, step: Step) -> Tensor:
-        """`(key views, samples)`: what a sample's own keys are to it; -1 where it lacks the view, as short videos do."""
+        """`(key views, samples)`: what a sample's own keys are to it; -1 where it lacks one, as short videos do."""
         ranks = self.own_ranks.to(step.ids.device)[:, None].expand(-1, len(step.ids))
         return ranks if step.present is None else ranks.masked_fill(~step.present[:, 1:].T, EXCLUDED)
 

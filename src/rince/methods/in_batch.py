@@ -1,7 +1,7 @@
 """The ranked loss within a batch: all views of all samples are queries, and candidates of each other.
 
-No twin and no bank: the gradient goes to queries and candidates alike. An embedding is never its own candidate; the other
-views of its sample are rank 1, all else is ranked by labels.
+No twin and no bank: the gradient goes to queries and candidates alike. An embedding is never its own candidate; the
+other views of its sample are rank 1, all else is ranked by labels.
 """
 
 from __future__ import annotations

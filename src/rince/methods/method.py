@@ -87,7 +87,7 @@ class Given:
 
 
 class Outcome(NamedTuple):
-    """What a step has to say under the names of the log. Tensors are looked at when they are written down, not before."""
+    """What a step has to say, under the names of the log. Tensors are looked at when they are logged, not before."""
 
     values: dict[str, Tensor]
     """Known at every step; `loss` is among them."""
@@ -117,7 +117,7 @@ class Method(ABC):
         """Whether a validation loss can be compared with later ones."""
         return True
 
-    def validate(self, encoder: nn.Module, steps: Iterable[Step]) -> float:
+    def validate(self, encoder: nn.Module, steps: Iterable[Step]) -> float:  # noqa: ARG002 - of the interface
         """Mean loss of samples that are not trained on; leaves everything as it was."""
         raise AssertionError(f"{self.recipe.method.kind} does not validate")  # the recipe was checked
 

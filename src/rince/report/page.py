@@ -308,9 +308,10 @@ def _outliers(runs: Sequence[Shown], names: Sequence[str], drawn: list[Drawn]) -
     text = ""
     for number, name in enumerate(sets, 1):
         caption = (
-            f"Inliers are the test {runs[0].data.thing}s, outliers come from {escape(clean(name))}. <b>Look for histograms that come "
-            "apart</b> and ROC curves that bend to the upper left; the dotted diagonal is chance. Beside each name: "
-            "the area under its curve. Scores beyond the ends of a histogram are counted in its last bars."
+            f"Inliers are the test {runs[0].data.thing}s, outliers come from {escape(clean(name))}. <b>Look for "
+            "histograms that come apart</b> and ROC curves that bend to the upper left; the dotted diagonal is chance. "
+            "Beside each name: the area under its curve. Scores beyond the ends of a histogram are counted in its last "
+            "bars."
         )
         panels = figures.outlier_panels(runs, names, name, number)
         text += f"<h3>{escape(clean(name))}</h3>" + _figure(panels, caption, drawn)

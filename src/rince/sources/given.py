@@ -1,8 +1,8 @@
 """Samples that a user brings as a data set of their own, with their own transforms.
 
-Any map-style data set will do: something with a length whose items are samples, or (sample, label). What a transform draws
-is a function of (seed, epoch, view, id): one that takes a `generator` gets a seeded one; for any other, torch, numpy and
-random are seeded before every sample, in worker processes, whose generators nobody else draws from.
+Any map-style data set will do: something with a length whose items are samples, or (sample, label). What a transform
+draws is a function of (seed, epoch, view, id): one that takes a `generator` gets a seeded one; for any other, torch,
+numpy and random are seeded before every sample, in worker processes, whose generators nobody else draws from.
 """
 
 from __future__ import annotations
@@ -155,11 +155,12 @@ def from_dataset(
 
     Args:
         dataset: has a length and items: samples, or (sample, label). The label of an item is not looked at.
-        labels: `(samples,)` integers or names of classes; by default the data set's `targets` or `labels`. Never by going
-            through all items, which would decode them.
-        transform: an item to what the encoder gets, random: torchvision's v2 transforms, albumentations under a function
-            of yours, or any function. If it takes an argument `generator`, it gets a seeded `torch.Generator` and runs in
-            threads; else it runs in worker processes where torch, numpy and random are seeded for every sample.
+        labels: `(samples,)` integers or names of classes; by default the data set's `targets` or `labels`. Never by
+            going through all items, which would decode them.
+        transform: an item to what the encoder gets, random: torchvision's v2 transforms, albumentations under a
+            function of yours, or any function. If it takes an argument `generator`, it gets a seeded `torch.Generator`
+            and runs in threads; else it runs in worker processes where torch, numpy and random are seeded for every
+            sample.
         test_transform: the same for testing, nothing random; by default items as they are.
         class_names: in label order; by default the names in `labels`, the data set's `classes`, or the numbers.
         paths: the path of every class from the top down, such as `"animal/dog/poodle"`, in the order of `class_names`:
@@ -173,15 +174,15 @@ def from_dataset(
     """
     if not hasattr(dataset, "__len__") or not hasattr(dataset, "__getitem__"):
         raise ConfigError(
-            f"a data set needs a length and items by number, and {type(dataset).__name__} has not; read an iterable one "
-            "into a list first"
+            f"a data set needs a length and items by number, and {type(dataset).__name__} has not; read an "
+            "iterable one into a list first"
         )
     if labels is None:
         labels = next((getattr(dataset, found) for found in ("targets", "labels") if hasattr(dataset, found)), None)
     if labels is None:
         raise ConfigError(
-            f"{type(dataset).__name__} has neither `targets` nor `labels`; give labels=…, one for every sample (to find "
-            "them by going through the data set would decode all of it)"
+            f"{type(dataset).__name__} has neither `targets` nor `labels`; give labels=…, one for every sample (to "
+            "find them by going through the data set would decode all of it)"
         )
     codes, names = _coded(labels, class_names if class_names is not None else getattr(dataset, "classes", None))
     if len(codes) != len(dataset):
@@ -260,6 +261,6 @@ def _rows(samples: Sequence[Any], source: str) -> Tensor:
     except (TypeError, ValueError, RuntimeError) as error:
         kinds = sorted({f"{type(each).__name__} of {tuple(getattr(each, 'shape', ()))}" for each in samples})
         raise DataError(
-            f"samples of {source} do not make a batch ({', '.join(kinds[:3])}): a transform must give tensors, arrays or "
-            f"dicts of them, all of one shape ({str(error).splitlines()[0]})"
+            f"samples of {source} do not make a batch ({', '.join(kinds[:3])}): a transform must give tensors, arrays "
+            f"or dicts of them, all of one shape ({str(error).splitlines()[0]})"
         ) from None

@@ -29,6 +29,7 @@ Labels = np.ndarray[tuple[int], np.dtype[np.int64]]
 
 
 def parquet_files(folder: Path) -> Iterator[Path]:
+    """All parquet files below a folder."""
     return (path for path in folder.rglob("*.parquet") if path.is_file())
 
 
@@ -68,6 +69,7 @@ def _split_of(file: Path) -> str:
 
 
 def hub_splits(source: str) -> dict[str, Reader]:
+    """Split by name, of data on the hub."""
     import datasets  # type: ignore[import-untyped]  # noqa: PLC0415  (takes seconds to import)
 
     try:
@@ -94,6 +96,16 @@ def read_tables(
     may_name_files: bool = False,
     needs_labels: bool = True,
 ) -> ImageFiles:
+    """The images of one split of tables.
+
+    Args:
+        source: of the tables, for messages.
+        split: to read.
+        splits: what the source has.
+        columns: of images, labels and superclasses; None where the usual names are to be tried.
+        may_name_files: whether an image may be the path of a file.
+        needs_labels: whether tables without labels are refused.
+    """
     chosen = SPLITS.get(split, split)
     if chosen not in splits:
         raise DataError(f"{source!r} has no split {split!r}; there are {', '.join(map(repr, splits))}")

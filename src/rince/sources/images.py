@@ -121,9 +121,7 @@ class MemoryImages(Images):
         ids = loaded.ids.to(device)
         pixels = self._pixels[device][ids]
         seed, epoch = loaded.seed, loaded.epoch
-        views = [
-            self.made_by(pixels, seed=seed, epoch=epoch, view=number, sample_ids=ids) for number in loaded.numbers
-        ]
+        views = [self.made_by(pixels, seed=seed, epoch=epoch, view=number, sample_ids=ids) for number in loaded.numbers]
         return Made(list(views))
 
     def plain(self, ids: Tensor) -> Tensor:

@@ -1,7 +1,7 @@
 """What a source of samples is: everything particular to a kind of sample stands behind this, and nowhere else.
 
-Order, loop, bank, judge and page know a `Source` and nothing more. A batch of it is a tensor, or a dict of tensors, with a
-row for every sample; what the loop does with one is here, too.
+Order, loop, bank, judge and page know a `Source` and nothing more. A batch of it is a tensor, or a dict of tensors,
+with a row for every sample; what the loop does with one is here, too.
 """
 
 from __future__ import annotations

@@ -66,8 +66,8 @@ class VideoData(DataSettings):
     def open(self, split: str, views: PixelViewSettings, *, own_keys: int | None = None) -> Videos:
         """The videos of a split; to train, those that are long enough for the clips of a query.
 
-        With more than one key of its own, a query needs room for its shot and its video positive; if not, any video with
-        room for a clip will do.
+        With more than one key of its own, a query needs room for its shot and its video positive; if not, any video
+        with room for a clip will do.
         """
         listed = list_videos(self.source, split, layout=self.layout, split_number=self.split_number, splits=self.splits)
         with shown_progress(self.source) as tell:  # the first look at many videos takes a while

@@ -106,8 +106,8 @@ def build_ranks(
     for name in ("ranks", "by", "fingerprint"):
         if not hasattr(found, name):
             raise ConfigError(
-                f"ranks.kind={recipe.ranks.kind} gave a {type(found).__name__} without {name!r}; a source of ranks says "
-                "`ranks`, `by` and `fingerprint`, and is called with labels (rince.ranks.RankSource)"
+                f"ranks.kind={recipe.ranks.kind} gave a {type(found).__name__} without {name!r}; a source of ranks "
+                "says `ranks`, `by` and `fingerprint`, and is called with labels (rince.ranks.RankSource)"
             )
     ranked: RankSource = found
     return ranked
@@ -156,7 +156,7 @@ def start_from(encoder: Encoder, place: Path) -> str:
 
     Args:
         encoder: to start.
-        place: folder of a run, or a `.safetensors` file; names may start with `backbone.`, as `rince export` writes them.
+        place: folder of a run, or a `.safetensors` file; names may start with `backbone.`, as `rince export` writes.
 
     Returns:
         What was found, in a sentence.
@@ -176,8 +176,8 @@ def start_from(encoder: Encoder, place: Path) -> str:
         lacks = f"; {len(absent)} are not there ({_few(absent)})" if absent else ""
         other = f"; {len(unlike)} have another shape ({_few(unlike)})" if unlike else ""
         raise ConfigError(
-            f"model.start_from: of the {len(wanted)} tensors of this network, {fits} fit those of {place}{lacks}{other}. "
-            "Give `model` the settings of that network"
+            f"model.start_from: of the {len(wanted)} tensors of this network, {fits} fit those of {place}{lacks}{other}"
+            ". Give `model` the settings of that network"
         )
     encoder.backbone.load_state_dict({name: found[name] for name in wanted})
     unused = [name for name in saved if name.removeprefix("backbone.") not in wanted or (inner and name not in inner)]

@@ -2,8 +2,8 @@
 
 What is drawn is kept apart from what is done with it: `draw_parameters` computes `ViewParameters` from (seed, epoch,
 view, sample ids) and `apply` turns images and parameters into a view, by a kernel of its own on the CPU
-(`views.kernel`) and by tensor operations elsewhere (`views.tensors`). Both treat every sample by itself, to the last bit:
-a sample gets the same pixels whatever else is in the batch.
+(`views.kernel`) and by tensor operations elsewhere (`views.tensors`). Both treat every sample by itself, to the last
+bit: a sample gets the same pixels whatever else is in the batch.
 
 The definitions are torchvision's, in floating point: `RandomResizedCrop`, `RandomHorizontalFlip`, `ColorJitter` under
 `RandomApply`, `RandomGrayscale`, `Normalize`.
