@@ -171,7 +171,7 @@ class JudgedSet:
         run = self.run
         if finetune:
             run = finetuned(self.run, self.name, self.data, say=say)
-        elif not run.recipe.method.classifies or (run.recipe.model.start_from is None and self.test.copies == 1):
+        elif self.on or not run.recipe.method.classifies:  # other data has other classes
             return None, ""
         how = f"cross-entropy from the run's network; {run.recipe.train.epochs} epochs"
         how += f"; class probabilities of a test {self.test.thing}: mean over its views" if self.test.copies > 1 else ""

@@ -180,8 +180,8 @@ def start_from(encoder: Encoder, place: Path) -> str:
             ". Give `model` the settings of that network"
         )
     encoder.backbone.load_state_dict({name: found[name] for name in wanted})
-    unused = [name for name in saved if name.removeprefix("backbone.") not in wanted or (inner and name not in inner)]
-    unused = [name for name in unused if not name.startswith("backbone.")] if inner else unused
+    used = {f"backbone.{name}" if inner else name for name in wanted}
+    unused = [name for name in saved if name not in used]
     return f"start: all {len(wanted)} tensors of the network from {place}" + (
         f"; not used: {_few(unused)}" if unused else ""
     )
