@@ -22,39 +22,16 @@ def _best_epoch(evidence: Evidence) -> dict[str, float]:
 
 
 FINETUNED = Metric(
-    pattern="finetune/accuracy",
-    heading="finetuned accuracy",
-    direction="up",
-    unit=PERCENT,
-    protocol="{classifier}",
-    measure=_finetuned,
-    group="Finetuned",
-    column="accuracy",
+    "finetune/accuracy", "finetuned accuracy", "up", PERCENT, "{classifier}", _finetuned, "Finetuned", "accuracy"
 )
 PROBE = Metric(
-    pattern="probe/accuracy",
-    heading="probe accuracy",
-    direction="up",
-    unit=PERCENT,
-    protocol="{probe}",
-    measure=lambda evidence: {"": evidence.probed.accuracy},
-    group="Probe",
-    column="accuracy",
+    "probe/accuracy", "probe accuracy", "up", PERCENT, "{probe}", lambda e: {"": e.probed.accuracy}, "Probe", "accuracy"
 )
-BEST_TEST = Metric(
-    pattern="probe/best_test_accuracy",
-    heading="best probe accuracy",
-    direction=None,  # it flatters, and so compares nothing
-    unit=PERCENT,
-    protocol="{probe}; the largest after any epoch, chosen by looking at the test set",
-    measure=_best_accuracy,
+BEST = "{probe}; the largest after any epoch, chosen by looking at the test set, which flatters: it compares nothing"
+BEST_TEST = Metric("probe/best_test_accuracy", "best probe accuracy", None, PERCENT, BEST, _best_accuracy)
+METRICS = (
+    FINETUNED,
+    PROBE,
+    BEST_TEST,
+    Metric("probe/best_test_epoch", "best probe epoch", None, COUNT, "{probe}; when that was", _best_epoch),
 )
-BEST_EPOCH = Metric(
-    pattern="probe/best_test_epoch",
-    heading="best probe epoch",
-    direction=None,
-    unit=COUNT,
-    protocol="{probe}; when the accuracy on the test set was largest",
-    measure=_best_epoch,
-)
-METRICS = (FINETUNED, PROBE, BEST_TEST, BEST_EPOCH)

@@ -14,6 +14,9 @@ GAUSSIANS = (
     "one full-covariance Gaussian per class on normalised training features, ε = 1e-6; score: largest log-likelihood; "
     "inliers: test set"
 )
+FALSE = "share of outliers accepted where 95 % of the inliers are; score as of outliers/auroc"
+TIED = "as outliers/auroc with one covariance for all classes (Mahalanobis)"
+NEAR = "score: cosine with the {neighbour}th nearest training feature"
 
 
 def _each(scores_of: Callable[[Evidence], Scores], number: Callable[[Tensor, Tensor], float]) -> Measure:
@@ -29,38 +32,11 @@ def _each(scores_of: Callable[[Evidence], Scores], number: Callable[[Tensor, Ten
 
 
 AUROC = Metric(
-    pattern="outliers/{}/auroc",
-    heading="AUROC",
-    direction="up",
-    unit=PERCENT,
-    protocol=GAUSSIANS,
-    measure=_each(lambda evidence: evidence.gaussian, auroc),
-    group="Outliers: {}",
+    "outliers/{}/auroc", "AUROC", "up", PERCENT, GAUSSIANS, _each(lambda e: e.gaussian, auroc), "Outliers: {}"
 )
 METRICS = (
     AUROC,
-    Metric(
-        pattern="outliers/{}/fpr@95",
-        heading="FPR@95",
-        direction="down",
-        unit=PERCENT,
-        protocol="share of outliers accepted where 95 % of the inliers are; score as of outliers/auroc",
-        measure=_each(lambda evidence: evidence.gaussian, fpr_at_recall),
-    ),
-    Metric(
-        pattern="outliers/{}/auroc_tied",
-        heading="AUROC, tied",
-        direction="up",
-        unit=PERCENT,
-        protocol="as outliers/auroc with one covariance for all classes (Mahalanobis)",
-        measure=_each(lambda evidence: evidence.tied, auroc),
-    ),
-    Metric(
-        pattern="outliers/{}/auroc_neighbours",
-        heading="AUROC, neighbours",
-        direction="up",
-        unit=PERCENT,
-        protocol="score: cosine with the {neighbour}th nearest training feature",
-        measure=_each(lambda evidence: evidence.near, auroc),
-    ),
+    Metric("outliers/{}/fpr@95", "FPR@95", "down", PERCENT, FALSE, _each(lambda e: e.gaussian, fpr_at_recall)),
+    Metric("outliers/{}/auroc_tied", "AUROC, tied", "up", PERCENT, TIED, _each(lambda e: e.tied, auroc)),
+    Metric("outliers/{}/auroc_neighbours", "AUROC, neighbours", "up", PERCENT, NEAR, _each(lambda e: e.near, auroc)),
 )

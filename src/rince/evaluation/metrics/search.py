@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from rince.evaluation.evidence import Evidence
 from rince.evaluation.metrics.metric import PERCENT, PLAIN, Measure, Metric
 from rince.evaluation.retrieval import RankedRetrieval, recall_at_k
 
-RETRIEVAL = "queries: test set, gallery: training set; features before the head, cosine"
-GAIN = RETRIEVAL + "; gain R + 1 - rank, whole gallery"
-ORDER = RETRIEVAL + "; share of pairs of two ranks in the right order, mean over ranks and queries"
-OF_LEVELS, OF_TRAINING = "; ranks: from the levels of the taxonomy", "; ranks: those of training, {ranks}"
+RETRIEVAL = "queries: test set, gallery: training set; features before the head, cosine; "
+FIRST = RETRIEVAL + "the nearest item has the query's own label"
+FIVE = RETRIEVAL + "an item of the query's own label among the 5 nearest"
+AVERAGE = RETRIEVAL + "mean average precision over the whole gallery"
+GAIN = RETRIEVAL + "gain R + 1 - rank, whole gallery; ranks: "
+ORDER = RETRIEVAL + "share of pairs of two ranks in the right order, mean over ranks and queries; ranks: "
+OF_LEVELS, OF_TRAINING = "from the levels of the taxonomy", "those of training, {ranks}"
+SAME, LEVELS, TRAINED = "Same {}", "Order of ranks", "Order of trained ranks"
 
 
 def _recall(k: int) -> Measure:
@@ -28,75 +30,52 @@ def _recall(k: int) -> Measure:
     return measure
 
 
-def _as_trained(number: Callable[[RankedRetrieval], float]) -> Measure:
-    return lambda evidence: {"": number(found)} if (found := evidence.ranked_as_trained) else {}
+def _average_precision(evidence: Evidence) -> dict[str, float]:
+    return {level: curve.average for level, curve in evidence.curves.items()}
 
 
-MAP = Metric(
-    pattern="retrieval/{}/map",
-    heading="mAP",
-    direction="up",
-    unit=PLAIN,
-    protocol=RETRIEVAL + "; mean average precision over the whole gallery",
-    measure=lambda evidence: {level: curve.average for level, curve in evidence.curves.items()},
-    group="Same {}",
-)
+def _gain(found: RankedRetrieval | None) -> dict[str, float]:
+    return {"": found.ndcg} if found else {}
+
+
+def _order(found: RankedRetrieval | None) -> dict[str, float]:
+    return {"": found.order_accuracy} if found else {}
+
+
+MAP = Metric("retrieval/{}/map", "mAP", "up", PLAIN, AVERAGE, _average_precision, SAME)
 METRICS = (
-    Metric(
-        pattern="retrieval/{}/recall@1",
-        heading="R@1",
-        direction="up",
-        unit=PERCENT,
-        protocol=RETRIEVAL + "; the nearest item has the query's own label",
-        measure=_recall(1),
-        group="Same {}",
-    ),
-    Metric(
-        pattern="retrieval/{}/recall@5",
-        heading="R@5",
-        direction="up",
-        unit=PERCENT,
-        protocol=RETRIEVAL + "; an item of the query's own label among the 5 nearest",
-        measure=_recall(5),
-    ),
+    Metric("retrieval/{}/recall@1", "R@1", "up", PERCENT, FIRST, _recall(1), SAME),
+    Metric("retrieval/{}/recall@5", "R@5", "up", PERCENT, FIVE, _recall(5)),
     MAP,
+    Metric("ranking/ndcg", "NDCG", "up", PLAIN, GAIN + OF_LEVELS, lambda e: _gain(e.ranked), LEVELS),
     Metric(
-        pattern="ranking/ndcg",
-        heading="NDCG",
-        direction="up",
-        unit=PLAIN,
-        protocol=GAIN + OF_LEVELS,
-        measure=lambda evidence: {"": evidence.ranked.ndcg},
-        group="Order of ranks",
+        "ranking/order_accuracy",
+        "rank order",
+        "up",
+        PERCENT,
+        ORDER + OF_LEVELS,
+        lambda e: _order(e.ranked),
+        LEVELS,
+        "in order",
     ),
     Metric(
-        pattern="ranking/order_accuracy",
-        heading="rank order",
-        direction="up",
-        unit=PERCENT,
-        protocol=ORDER + OF_LEVELS,
-        measure=lambda evidence: {"": evidence.ranked.order_accuracy},
-        group="Order of ranks",
-        column="in order",
+        "ranking/trained/ndcg",
+        "NDCG, trained ranks",
+        "up",
+        PLAIN,
+        GAIN + OF_TRAINING,
+        lambda e: _gain(e.ranked_as_trained),
+        TRAINED,
+        "NDCG",
     ),
     Metric(
-        pattern="ranking/trained/ndcg",
-        heading="NDCG, trained ranks",
-        direction="up",
-        unit=PLAIN,
-        protocol=GAIN + OF_TRAINING,
-        measure=_as_trained(lambda found: found.ndcg),
-        group="Order of trained ranks",
-        column="NDCG",
-    ),
-    Metric(
-        pattern="ranking/trained/order_accuracy",
-        heading="rank order, trained ranks",
-        direction="up",
-        unit=PERCENT,
-        protocol=ORDER + OF_TRAINING,
-        measure=_as_trained(lambda found: found.order_accuracy),
-        group="Order of trained ranks",
-        column="in order",
+        "ranking/trained/order_accuracy",
+        "rank order, trained ranks",
+        "up",
+        PERCENT,
+        ORDER + OF_TRAINING,
+        lambda e: _order(e.ranked_as_trained),
+        TRAINED,
+        "in order",
     ),
 )

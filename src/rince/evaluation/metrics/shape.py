@@ -6,7 +6,9 @@ from rince.evaluation.evidence import Evidence
 from rince.evaluation.geometry import alignment, uniformity
 from rince.evaluation.metrics.metric import PLAIN, Metric
 
-NORMALISED = "; normalised features before the head"
+TIGHT = "mean squared distance of test samples of one label; normalised features before the head"
+EVEN = "log mean exp(-2 d²) over pairs of test samples; normalised features before the head"
+CLOSE = "mean cosine of test samples of two classes, by their rank, before and after the head"
 
 
 def _alignment(evidence: Evidence) -> dict[str, float]:
@@ -31,28 +33,7 @@ def _similarity(evidence: Evidence) -> dict[str, float]:
     return means
 
 
-UNIFORMITY = Metric(
-    pattern="geometry/uniformity",
-    heading="uniformity",
-    direction="down",
-    unit=PLAIN,
-    protocol="log mean exp(-2 d²) over pairs of test samples" + NORMALISED,
-    measure=_uniformity,
-)
-ALIGNMENT = Metric(
-    pattern="geometry/{}/alignment",
-    heading="alignment",
-    direction="down",
-    unit=PLAIN,
-    protocol="mean squared distance of test samples of one label" + NORMALISED,
-    measure=_alignment,
-)
-SIMILARITY = Metric(
-    pattern="geometry/similarity/{}",
-    heading="similarity",
-    direction=None,
-    unit=PLAIN,
-    protocol="mean cosine of test samples of two classes, by their rank, before and after the head",
-    measure=_similarity,
-)
+UNIFORMITY = Metric("geometry/uniformity", "uniformity", "down", PLAIN, EVEN, _uniformity)
+ALIGNMENT = Metric("geometry/{}/alignment", "alignment", "down", PLAIN, TIGHT, _alignment)
+SIMILARITY = Metric("geometry/similarity/{}", "similarity", None, PLAIN, CLOSE, _similarity)
 METRICS = (UNIFORMITY, ALIGNMENT, SIMILARITY)
