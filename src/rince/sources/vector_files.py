@@ -19,11 +19,11 @@ FORMATS = (".npz", ".safetensors", ".parquet")
 Levels = dict[str, np.ndarray[Any, Any]]
 
 
-def read_vector_file(path: Path) -> tuple[Tensor, Levels]:
+def read_vector_file(path: Path, *, needs_labels: bool = True) -> tuple[Tensor, Levels]:
     """`(samples, dim)` float32 vectors, and for every level one label per sample: `class`, then whatever else there is.
 
     Vectors are called `features` or `embeddings`, classes `labels`; any other entry of one label per sample is a level.
-    Labels are integers or, but for safetensors, text.
+    Labels are integers or, but for safetensors, text. Where they are not needed, a file without has no levels.
     """
     arrays = _arrays(path)
     vectors = next((arrays[name] for name in VECTORS if name in arrays), None)
@@ -31,6 +31,8 @@ def read_vector_file(path: Path) -> tuple[Tensor, Levels]:
     there = ", ".join(arrays) or "nothing"
     if vectors is None or np.ndim(vectors) != 2:
         raise DataError(f"{path} needs a matrix called features (samples, dim); it holds {there}")
+    if label is None and not needs_labels:
+        return torch.from_numpy(np.ascontiguousarray(vectors, dtype=np.float32)), {}
     if label is None:
         raise DataError(f"{path} needs the classes, called labels; it holds {there}")
     levels = {"class": np.asarray(arrays[label])}

@@ -69,7 +69,7 @@ class VectorData(DataSettings):
 
     def find(self, place: str, views: VectorViewSettings) -> Vectors:
         """All vectors of a file, whatever they are labelled."""
-        vectors, _ = read_vector_file(Path(place))
+        vectors, _ = read_vector_file(Path(place), needs_labels=False)
         return Vectors(place, vectors, torch.zeros(len(vectors), dtype=torch.int64), ("vector",), views)
 
 
