@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from functools import cache
 from typing import Any, ClassVar, NamedTuple
 
@@ -41,7 +42,11 @@ def kinds_of(values: dict[str, Any]) -> Kinds:
         return str(named.get("kind", default)) if isinstance(named, dict) else default
 
     data = kind("data", DEFAULTS["data"])
-    model = kind("model", "") or _settings("data", data).encoder
+    try:
+        usual = _settings("data", data).encoder
+    except ConfigError:
+        usual = "resnet"  # `recipe_class` says what is wrong, with all else that is
+    model = kind("model", usual)
     return Kinds(data, model, kind("ranks", DEFAULTS["ranks"]), kind("method", DEFAULTS["method"]))
 
 
@@ -103,11 +108,11 @@ class CalledData(DataSettings):
 
     def open(self, split: str, views: Any, *, own_keys: int | None = None) -> Any:  # noqa: ARG002 - of the interface
         """What the function gives for a split."""
-        return _labelled(self.function(self.source, split, **self.options), self.kind)
+        return _labelled(_called(self, self.source, split), self.kind)
 
     def find(self, place: str, views: Any) -> Any:  # noqa: ARG002 - likewise
         """What the function gives for the test split of another place."""
-        return _labelled(self.function(place, self.test_split, **self.options), self.kind)
+        return _labelled(_called(self, place, self.test_split), self.kind)
 
 
 class CalledModel(ModelSettings):
@@ -118,7 +123,7 @@ class CalledModel(ModelSettings):
 
     def build(self, shape: Any) -> Any:
         """What the function gives."""
-        return self.function(tuple(shape), **self.options)
+        return _called(self, tuple(shape))
 
 
 class CalledRanks(RankSettings):
@@ -129,7 +134,16 @@ class CalledRanks(RankSettings):
 
     def build(self, given: Any) -> Any:
         """What the function gives."""
-        return self.function(given.class_names, **self.options)
+        return _called(self, given.class_names)
+
+
+def _called(settings: Any, *arguments: Any) -> Any:
+    """What the function of another package gives; options that it does not take are the recipe's mistake."""
+    try:
+        inspect.signature(settings.function).bind(*arguments, **settings.options)
+    except TypeError as error:
+        raise ConfigError(f"options of kind {settings.kind!r} do not fit what is registered: {error}") from None
+    return settings.function(*arguments, **settings.options)
 
 
 def _labelled(source: Any, kind: str) -> Any:
