@@ -11,7 +11,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from unittest import mock
 
+import numpy as np
 import yaml
+from safetensors.numpy import load_file
 
 from browser.made import BREAKOUT, EVIL, parse
 from oracles.coded_videos import write_video
@@ -46,8 +48,10 @@ def train(root: Path, name: str, *, terms: int, seed: int) -> Path:
     recipe = TINY | {
         "name": name,
         "seed": seed,
-        "data": {"source": str(root / SETS[0]), "taxonomy": "none"},
-        "clips": {"frames": 2, "stride": 2, "gap": 4, "short_side": 20, "short": "drop-rank", "test_clips": 2},
+        "data": {
+            **{"kind": "videos", "source": str(root / SETS[0]), "taxonomy": "none"},
+            **{"frames": 2, "stride": 2, "gap": 4, "short_side": 20, "short": "drop-rank", "test_clips": 2},
+        },
         "views": {"size": 16, "jitter": None, "grayscale": 0.0},
         "ranks": {"kind": "clips", "frame": 1, "shot": min(2, terms), "video": min(3, terms)},
         "loss": {"terms": [{"temperature": 0.1 + 0.05 * term} for term in range(terms)]},
@@ -66,6 +70,18 @@ def results(run: Path) -> dict:
     return json.loads((run / "results.json").read_text("utf-8"))
 
 
+def features(run: Path, name: str, side: str) -> np.ndarray:
+    """Of unit length, of the training or test videos of a set, from the file on disk."""
+    file = side if name == SETS[0] else f"{name}-{side}"
+    found = load_file(run / "features" / f"{file}.safetensors")["features"]
+    return found / np.linalg.norm(found, axis=1, keepdims=True)
+
+
+def cosines(run: Path, name: str) -> np.ndarray:
+    """Of every test video of a set with every training video."""
+    return features(run, name, "test") @ features(run, name, "train").T
+
+
 @functools.cache
 def made_videos() -> SimpleNamespace:
     """Two seeds of one recipe, a run of another, judged on two sets of videos; the report, with one video gone."""
@@ -79,8 +95,7 @@ def made_videos() -> SimpleNamespace:
             train(root, RECIPE, terms=3, seed=2),
             train(root, "test/flat", terms=1, seed=1),
         ]
-        figures = [json.loads((run / "figures.json").read_text("utf-8")) for run in runs]
-        gone = Path(figures[0]["neighbours"][SETS[0]][0]["near"][0]["video"])
+        gone = list(videos[SETS[0]])[int(cosines(runs[0], SETS[0])[0].argmax())]  # found for the first query
         gone.unlink()
         rince("report", *runs, "--out", root / "report")
     html = (root / "report" / "index.html").read_text("utf-8")
@@ -88,7 +103,6 @@ def made_videos() -> SimpleNamespace:
         root=root,
         videos=videos,
         runs=runs,
-        figures=figures,
         gone=gone,
         out=root / "report",
         html=html,

@@ -9,12 +9,15 @@ import torch
 
 from oracles.coded_videos import packet_places, read_numbers, write_video
 from rince import ConfigError, DataError, ShapeError
-from rince.sources import clips as clips_module
-from rince.sources.clips import Clips, ClipSampler, long_enough, read_strip, read_test_clips
-from rince.sources.video_file import read_frames
-from rince.sources.video_index import VideoList, build_index
-from rince.views.pixels import PixelViews
+from rince.config import load_recipe
+from rince.sources import videos as videos_module
+from rince.sources.clips import ClipSampler, long_enough, read_strip, read_test_clips
 from rince.sources.feed import made_ahead
+from rince.sources.video_file import read_frames
+from rince.sources.video_index import build_index
+from rince.sources.video_layouts import VideoList
+from rince.sources.videos import Videos
+from rince.views.pixels import PixelViews
 
 IDS = torch.arange(400)
 TINY = {"frames": 3, "stride": 2, "gap": 4}
@@ -212,6 +215,16 @@ def whole_frames(size=48):
     )
 
 
+def videos_of(index, views):
+    return Videos(long_enough(index, SAMPLER), SAMPLER, views, {})
+
+
+def clips_of(videos, epoch, sample, numbers=(0, 1, 2, 3)):
+    """The clips of one sample's views under their crops, and which of them are there."""
+    made = videos.load(torch.tensor([sample]), numbers, seed=3, epoch=epoch)
+    return made.crops[0], made.present[0]
+
+
 def numbers_in(clip):
     return read_numbers(clip.permute(1, 2, 3, 0).numpy())
 
@@ -227,11 +240,11 @@ def test_too_short_videos_are_left_out(index):
 
 @pytest.mark.parametrize("epoch", range(4))
 def test_clips_hold_the_frames_that_were_drawn(index, epoch, monkeypatch):
-    monkeypatch.setattr(Views, "draw_parameters", whole_boxes)
-    clips = Clips(long_enough(index, SAMPLER), SAMPLER, whole_frames(), seed=3)
-    assert len(clips) == 5
+    monkeypatch.setattr(PixelViews, "draw_parameters", whole_boxes)
+    videos = videos_of(index, whole_frames())
+    assert len(videos) == 5
     for sample in range(5):
-        pixels, present = clips[epoch, sample]
+        pixels, present = clips_of(videos, epoch, sample)
         assert (pixels.shape, pixels.dtype) == ((4, 3, 4, 48, 48), torch.uint8)
         assert present.tolist() == [True, True, sample < 4, sample < 3]
         ranges = index.ranges[sample : sample + 1]
@@ -243,9 +256,9 @@ def test_clips_hold_the_frames_that_were_drawn(index, epoch, monkeypatch):
                 assert not clip.any()
 
 
-def whole_boxes(self, height, width, *, seed, epoch, view, sample_ids):
+def whole_boxes(self, heights, widths, *, seed, epoch, view, sample_ids):
     class Drawn:
-        boxes = torch.tensor([[0, 0, height, width]])
+        boxes = torch.stack([torch.zeros_like(heights), torch.zeros_like(heights), heights, widths], dim=1)
 
     return Drawn
 
@@ -255,8 +268,7 @@ def test_a_crop_is_that_of_its_view(index):
     views = PixelViews(
         size=96, crop_scale=(0.2, 0.9), flip=0, jitter=None, grayscale=0, mean=[0] * 3, std=[1 / 255] * 3
     )
-    clips = Clips(long_enough(index, SAMPLER), SAMPLER, views, seed=3)
-    pixels, _ = clips[1, 0]
+    pixels, _ = clips_of(videos_of(index, views), 1, 0)
     drawn = SAMPLER.draw(3, 1, torch.tensor([0]), [100])[0]
     for view, clip in enumerate((0, 0, 1, 2)):
         order = drawn[clip].tolist()
@@ -274,44 +286,54 @@ def test_one_pass_serves_all_positives(index, monkeypatch):
         asked.append(wanted)
         return read_frames(path, track, wanted, short_side=short_side)
 
-    monkeypatch.setattr(clips_module, "read_frames", told)
-    usable = long_enough(index, SAMPLER)
-    Clips(usable, SAMPLER, whole_frames(), seed=3)[0, 0]
+    monkeypatch.setattr(videos_module, "read_frames", told)
+    videos = videos_of(index, whole_frames())
+    clips_of(videos, 0, 0)
     assert [len(wanted) for wanted in asked] == [3 * 4]  # the frame positive has the query's frames
-    Clips(usable, SAMPLER, whole_frames(), seed=3, numbers=(0, 1))[0, 0]
+    clips_of(videos, 0, 0, (0, 1))
     assert len(asked[1]) == 4
-    pixels, present = Clips(usable, SAMPLER, whole_frames(), seed=3, numbers=(3, 0))[0, 0]
+    pixels, present = clips_of(videos, 0, 0, (3, 0))
     assert len(asked[2]) == 8
     assert pixels.shape[0] == len(present) == 2
-    with pytest.raises(ConfigError, match=r"views of clips are 0 query, 1 frame, 2 shot, 3 video; got \(0, 4\)"):
-        Clips(usable, SAMPLER, whole_frames(), seed=3, numbers=(0, 4))
+
+
+def test_a_video_has_four_views_and_no_more():
+    """0 query, 1 frame, 2 shot, 3 video; which views are made follows from the ranks, so a recipe is refused."""
+    assert load_recipe("video/rince-uni").view_numbers == (0, 1, 2, 3)
+    with pytest.raises(ConfigError, match="ranks of 4 keys of a sample's own need data that has them"):
+        load_recipe("video/rince-uni", ["ranks={kind: given, own: [1, 2, 3, 3]}"])
 
 
 def test_any_number_of_workers_gives_the_same_clips(index):
-    clips = Clips(long_enough(index, SAMPLER), SAMPLER, whole_frames(24), seed=1)
+    videos = videos_of(index, whole_frames(24))
+
+    def load(batch):
+        epoch, ids = batch
+        return videos.load(torch.tensor(ids, dtype=torch.int64), (0, 1, 2, 3), seed=1, epoch=epoch)
+
     batches = [(0, (4, 0, 2)), (1, (4, 0, 2)), (2, (1, 3)), (3, ())]  # the last of several processes may get none
-    runs = [list(made_ahead(lambda batch: clips.batch(*batch), batches, workers)) for workers in (0, 1, 2)]
-    assert runs[0][0][0].shape == (3, 4, 3, 4, 24, 24)
-    assert runs[0][0][1].shape == (3, 4)
-    assert [tuple(part.shape) for part in runs[0][3]] == [(0, 4, 3, 4, 24, 24), (0, 4)]
+    runs = [list(made_ahead(load, batches, workers)) for workers in (0, 1, 2)]
+    assert runs[0][0].crops.shape == (3, 4, 3, 4, 24, 24)
+    assert runs[0][0].present.shape == (3, 4)
+    assert [tuple(part.shape) for part in (runs[0][3].crops, runs[0][3].present)] == [(0, 4, 3, 4, 24, 24), (0, 4)]
     for run in runs[1:]:
-        for (pixels, present), (others, others_present) in zip(runs[0], run, strict=True):
-            assert torch.equal(pixels, others)
-            assert torch.equal(present, others_present)
+        for one, other in zip(runs[0], run, strict=True):
+            assert torch.equal(one.crops, other.crops)
+            assert torch.equal(one.present, other.present)
 
 
 def test_a_frame_that_breaks_during_training_does_not_stop_it(tmp_path):
     path = write_video(tmp_path / "0.mp4", 60, gop=1, b_frames=0)
     index = build_index(VideoList((path,), torch.tensor([0]), ("a",)), None, short_side=48)
-    clips = Clips(index, SAMPLER, whole_frames(), seed=3)
-    before, _ = clips[0, 0]
+    videos = Videos(index, SAMPLER, whole_frames(), {})
+    before, _ = clips_of(videos, 0, 0)
     data = bytearray(path.read_bytes())
     number = int(SAMPLER.draw(3, 0, torch.tensor([0]), [60])[0, 1, 2])
     start, size = packet_places(path)[number]
     data[start : start + size] = bytes(size)
     path.write_bytes(data)
     with pytest.warns(RuntimeWarning, match="0.mp4' has frames that do not decode"):
-        after, present = clips[0, 0]
+        after, present = clips_of(videos, 0, 0)
     assert present.all()
     changed = [
         (view, frame)

@@ -11,19 +11,22 @@ from types import SimpleNamespace
 from xml.etree import ElementTree
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
+import yaml
 from PIL import Image
 from safetensors.torch import load_file
 
-from browser.made import BREAKOUT, CLASSES, COLOURS, EVIL, KIN, LEVELS, RECIPE, TEST, made
+from browser.made import BREAKOUT, CLASSES, COLOURS, EVIL, KIN, LEVELS, RECIPE, TEST, TREE, made, parse
 from rince.config import load_recipe
 from rince.report.atlas import balanced_sample, sample_size
 from rince.report.collect import Level, _name
 from rince.report.drawing import INK, RUNS, clean, draw, group_marks, inline_svg
 from rince.report.figures import binned, training_curves
 from rince.report.page import _forget_older, safe_json
-from train.tiny import rince
+from train.tiny import rince, write_recipe
 
 SVG = "{http://www.w3.org/2000/svg}"
 RUN_NAMES = ("1-test-i-ranked-i-seed-1", "2-test-i-ranked-i-seed-2", "3-test-flat")
@@ -317,9 +320,92 @@ def test_results_of_an_older_checkpoint_are_refused(report, tmp_path):
     assert not (tmp_path / "out" / "index.html").exists()
 
 
+def moved(report, to, **changes):
+    """A copy of a run whose data lies elsewhere, as a report finds it: in its recipe, and in what judging noted."""
+    run = changed(report.runs[2], to / "run", **changes)
+    shutil.copytree(report.data, to / "data")
+    for name in ("recipe.yaml", "figures.json"):
+        text = (run / name).read_text("utf-8")
+        (run / name).write_text(text.replace(str(report.data), str(to / "data")), "utf-8")
+    return run
+
+
 def test_results_of_another_taxonomy_are_refused(report, tmp_path):
-    run = changed(report.runs[2], tmp_path / "run", levels="0" * 64)
-    assert "the taxonomy of" in refused(run, "--out", tmp_path / "out")
+    run = moved(report, tmp_path)
+    taxonomy = tmp_path / "data" / "kin.yaml"
+    before = taxonomy.read_text("utf-8")
+    tree = {"<b>warm</b>": TREE["<b>warm</b>"], "all others": TREE["cold"] + TREE["green"]}
+    taxonomy.write_text(yaml.safe_dump({"levels": LEVELS, "tree": tree}, allow_unicode=True), "utf-8")
+    message = refused(run, "--out", tmp_path / "out")
+    assert f"the taxonomy of {run} has changed since it was judged; run `rince evaluate {run}` again" in message
+    assert not (tmp_path / "out").exists()
+    for there in (True, False):  # as it was, or gone: what judging noted of it is enough
+        taxonomy.write_text(before, "utf-8") if there else taxonomy.unlink()
+        rince("report", run, "--out", tmp_path / "out")
+
+
+@pytest.mark.parametrize("split", ["train", "test"])
+def test_results_of_images_that_were_changed_are_refused(report, tmp_path, split):
+    run = moved(report, tmp_path)
+    file = tmp_path / "data" / f"{split}.parquet"
+    rows = pq.read_table(file).to_pylist()
+    for kept in (rows[1:], [rows[1], *rows[1:]]):  # one is gone, or another stands in its place
+        pq.write_table(pa.Table.from_pylist(kept), file)
+        message = refused(run, "--out", tmp_path / "out")
+        assert "the images of" in message
+        assert f"have changed since {run} was judged; run `rince evaluate {run}` again" in message
+        assert not (tmp_path / "out").exists()
+
+
+def test_report_can_be_made_without_the_images(report, tmp_path):
+    run = moved(report, tmp_path)
+    rince("report", run, "--out", tmp_path / "with")
+    shutil.rmtree(tmp_path / "data")
+    rince("report", run, "--out", tmp_path / "out")
+    whole, without = (
+        parse((tmp_path / name / "index.html").read_text("utf-8")).data for name in ("with", "out")
+    )
+    for data, are_gray in ((whole, False), (without, True)):
+        for name in ("queries", "gallery"):
+            picture = np.asarray(Image.open(io.BytesIO(base64.b64decode(data.pop(name)["uri"].split(",")[1]))))
+            assert (np.abs(picture.astype(int) - 128).max() < 8) == are_gray
+    assert whole == without
+    assert (tmp_path / "with" / "table.csv").read_bytes() == (tmp_path / "out" / "table.csv").read_bytes()
+    text = parse((tmp_path / "out" / "index.html").read_text("utf-8")).text
+    assert "of the images cannot be read any more and are gray" in text
+
+
+def test_images_with_files_of_their_own_may_be_gone_one_by_one(tmp_path):
+    """The others keep their pictures. Rows of a table are no such names: they move up."""
+    draws = np.random.default_rng(0)
+    for split, each in (("train", 4), ("test", 3)):
+        for name in ("ant", "bee"):
+            (tmp_path / "data" / split / name).mkdir(parents=True)
+            for number in range(each):
+                pixels = draws.integers(0, 256, (100, 100 + number, 3), dtype=np.uint8)
+                Image.fromarray(pixels).save(tmp_path / "data" / split / name / f"{number}.png")
+    views = {"size": 16, "jitter": None, "grayscale": 0.0}
+    data = {"source": str(tmp_path / "data")}
+    loss = {"terms": [{"temperature": 0.1}]}
+    recipe = write_recipe(
+        tmp_path, data=data, views=views, loss=loss, train={"epochs": 1, "batch": 4}, schedule={}, save={}
+    )
+    run, gone = tmp_path / "run", tmp_path / "data" / "test" / "bee" / "1.png"
+    rince("train", recipe, "--out", run)
+    rince("evaluate", run)
+    content = gone.read_bytes()
+    gone.unlink()
+    rince("report", run, "--out", tmp_path / "out")
+    page = parse((tmp_path / "out" / "index.html").read_text("utf-8"))
+    assert "1 of the images cannot be read any more and are gray" in page.text
+    queries = page.data["queries"]
+    picture = np.asarray(Image.open(io.BytesIO(base64.b64decode(queries["uri"].split(",")[1]))), dtype=int)
+    gray = [bool(np.abs(picture[8:32, 40 * n + 8 : 40 * n + 32] - 128).max() < 8) for n in range(6)]
+    assert gray == [False] * 4 + [True, False]
+    gone.write_bytes(content + b"longer")  # there again, and another
+    message = refused(run, "--out", tmp_path / "refused")
+    assert f"have changed since {run} was judged" in message
+    assert not (tmp_path / "refused").exists()
 
 
 def test_a_run_that_was_not_evaluated_is_refused(report, tmp_path):
@@ -336,12 +422,12 @@ def test_the_same_run_twice_is_refused(report, tmp_path):
 
 @pytest.mark.parametrize("difference", ["images", "levels"])
 def test_runs_on_other_data_are_refused(report, tmp_path, difference):
-    # As if it had been tested on the training images.
-    run = changed(report.runs[2], tmp_path / "run", **({"split": "train"} if difference == "images" else {}))
+    run = changed(report.runs[2], tmp_path / "run")
     recipe = (run / "recipe.yaml").read_text("utf-8")
     if difference == "levels":
         recipe = re.sub(r"taxonomy: .*(\n\s+.*kin.yaml)?", "taxonomy: none", recipe)
     (run / "recipe.yaml").write_text(recipe, "utf-8")
+    rince("evaluate", run, *(["--split", "train"] if difference == "images" else []))
     message = refused(report.runs[0], run, "--out", tmp_path / "out")
     assert "cannot stand in one report" in message
     assert {"images": "different images", "levels": "grouped differently"}[difference] in message

@@ -1,7 +1,6 @@
 """The report on runs on videos: against features, manifests and frame numbers; what it leaves out and what it refuses."""
 
 import base64
-import hashlib
 import io
 import json
 import math
@@ -13,15 +12,20 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from safetensors.torch import load_file
 
 from browser.made import parse
-from browser.made_videos import BREAKOUT, CLASSES, EVIL, RECIPE, SETS, TEST, TRAIN, made_videos, results
+from browser.made_videos import BREAKOUT, CLASSES, EVIL, RECIPE, SETS, TEST, TRAIN, cosines, made_videos, results
 from oracles.coded_videos import read_number, read_numbers, write_video
-from rince.report.footage import Videos, webp
+from rince.report.album import Album
+from rince.report.atlas import thumbnail
+from rince.report.films import queries_shown, spread
 from rince.report.numbers import headline
 from rince.report.tables import compare, markdown
-from rince.report.videos import queries_shown, spread
+from rince.sources.clips import ClipSampler
+from rince.sources.video_index import build_index
+from rince.sources.video_layouts import VideoList
+from rince.sources.videos import Videos, _webp
+from rince.views.pixels import PixelViews
 from train.tiny import TINY, rince, write_recipe
 
 
@@ -41,15 +45,6 @@ def shown(name):
 
 def section(report, name):
     return re.search(rf'<section id="{name}".*?</section>', report.html, re.DOTALL)[0]
-
-
-def near(report, run, name):
-    """Per test video the nearest training videos, first to last, from the features on disk."""
-    sides = [
-        load_file(run / "features" / f"{name}-{side}.safetensors")["features"].numpy() for side in ("test", "train")
-    ]
-    test, train = (x / np.linalg.norm(x, axis=1, keepdims=True) for x in sides)
-    return test @ train.T
 
 
 def films(report):
@@ -142,7 +137,7 @@ def test_map_shows_stills_of_the_first_set_with_their_neighbours(report):
         assert read_number(stills[sample]) == length // 2
     gallery = cells(data["gallery"])
     for run, folder in zip(data["runs"], (report.runs[0], report.runs[2]), strict=True):
-        order = np.argsort(-near(report, folder, SETS[0]), axis=1)[:, :5]
+        order = np.argsort(-cosines(folder, SETS[0]), axis=1)[:, :5]
         for sample, rows in enumerate(order):
             found = [train[row] for row in rows]
             assert [CLASSES[label] for label in run["classes"][sample]] == [label for _, (label, _) in found]
@@ -196,8 +191,8 @@ def test_queries_and_neighbours_are_those_of_the_features(report):
         assert f"<p>{path.name}</p>" in text
         assert_film(pictures, text, length)
         for row, run in zip(rows, (report.runs[0], report.runs[2]), strict=True):
-            cosines = near(report, run, name)[query]
-            found = [(*files[place], cosines[place]) for place in np.argsort(-cosines)[:5]]
+            values = cosines(run, name)[query]
+            found = [(*files[place], values[place]) for place in np.argsort(-values)[:5]]
             same = [int(label == own) for _, (label, _), _ in found]
             assert f"<span>{sum(same)} of 5 same class</span>" in row
             cards = row.split("<li ")[1:]
@@ -246,7 +241,7 @@ def test_names_from_outside_stay_text(report):
 def test_webp_keeps_the_frames():
     frames = torch.zeros(3, 3, 8, 16, dtype=torch.uint8)
     frames[1, 0], frames[2, 2] = 255, 255
-    picture = Image.open(io.BytesIO(webp(frames)))
+    picture = Image.open(io.BytesIO(_webp(frames)))
     means = [frame.mean(axis=(0, 1)) for frame in frames_of(picture)]
     assert picture.size == (16, 8)
     assert np.array(means) == pytest.approx(np.array([[0, 0, 0], [255, 0, 0], [0, 0, 255]]), abs=12)
@@ -256,13 +251,20 @@ def test_webp_keeps_the_frames():
 def test_thumbnails_keep_their_shape_and_damaged_videos_have_none(tmp_path, width, height, size):
     good = write_video(tmp_path / "good.mp4", 12, width=width, height=height)
     (tmp_path / "bad.mp4").write_bytes(b"no video")
-    paths = (tmp_path / "bad.mp4", good, tmp_path / "nowhere.mp4")
-    videos = Videos(str(tmp_path), paths, torch.tensor([0, 0, 0]), ("a",), "")
-    assert [videos.moving(path) is not None for path in paths] == [videos.is_there(path) for path in paths]
-    picture = Image.open(io.BytesIO(videos.moving(good)))
+    names = ["bad.mp4", "good.mp4", "nowhere.mp4"]
+    paths = tuple(tmp_path / name for name in names)
+    listed = VideoList(paths, torch.tensor([0, 0, 0]), ("a",), source=str(tmp_path))
+    views = PixelViews(size=16, mean=[0.5] * 3, std=[0.25] * 3)
+    videos = Videos(build_index(listed, None, short_side=40), ClipSampler(), views, {})
+    album = Album([0, 0, 0], "as it was judged", names, lambda: videos, "run")
+    assert [album.film(row) is not None for row in range(3)] == [album.is_there(row) for row in range(3)]
+    assert [album.is_there(row) for row in range(3)] == [False, True, False]
+    picture = Image.open(io.BytesIO(album.film(1)))
     assert (picture.size, picture.n_frames) == (size, 12)
-    assert videos.still(0).unique().tolist() == [128]
-    assert videos.still(1).shape[1:] == (40 * height // min(width, height), 40 * width // min(width, height))
+    assert set(thumbnail(album, 0, 40).tobytes()) == {128}
+    assert album.picture(1).shape[1:] == (40 * height // min(width, height), 40 * width // min(width, height))
+    good.unlink()  # after it was looked into
+    assert album.film(1) is album.picture(1) is None
 
 
 def test_many_runs_show_fewer_queries():
@@ -292,12 +294,30 @@ def changed(run, to, change):
     return to
 
 
-def test_report_can_be_made_without_the_videos(report, tmp_path):
-    def move(figures):
-        text = json.dumps(figures).replace(str(report.root), str(tmp_path / "elsewhere"))
-        figures |= json.loads(text)
+def moved(report, to, elsewhere):
+    """A copy of a run whose videos lie in another folder."""
+    run = changed(report.runs[2], to, lambda _: None)
+    for name in ("recipe.yaml", "figures.json"):
+        text = (run / name).read_text("utf-8")
+        (run / name).write_text(text.replace(str(report.root), str(elsewhere)), "utf-8")
+    return run
 
-    run = changed(report.runs[2], tmp_path / "run", move)
+
+def test_results_of_videos_that_were_changed_are_refused(report, tmp_path):
+    run = moved(report, tmp_path / "run", tmp_path)
+    for name in SETS:
+        shutil.copytree(report.root / name, tmp_path / name)
+    rince("report", run, "--out", tmp_path / "out")  # one is gone
+    (video := tmp_path / SETS[1] / "test-1-2.mp4").write_bytes((tmp_path / SETS[1] / "test-1-3.mp4").read_bytes())
+    message = refused(run, "--out", tmp_path / "other")
+    assert f"the videos of '{tmp_path / SETS[1]}' have changed since {run} was judged" in message
+    assert not (tmp_path / "other").exists()
+    video.unlink()
+    rince("report", run, "--out", tmp_path / "other")
+
+
+def test_report_can_be_made_without_the_videos(report, tmp_path):
+    run = moved(report, tmp_path / "run", tmp_path / "elsewhere")
     rince("report", run, "--out", tmp_path / "out")
     html = (tmp_path / "out" / "index.html").read_text("utf-8")
     assert '<img class="film"' not in html
@@ -324,9 +344,7 @@ def test_images_and_videos_in_one_report_are_refused(report, tmp_path):
     recipe = write_recipe(tmp_path, train={"epochs": 1, "batch": 32, "max_steps": 2}, schedule={}, data=TINY["data"])
     rince("train", recipe, "--out", tmp_path / "images")
     run = tmp_path / "images"
-    checkpoint = hashlib.sha256((run / "last.ckpt").read_bytes()).hexdigest()
-    for name in ("results.json", "figures.json"):
-        (run / name).write_text(json.dumps({"checkpoint": checkpoint}))
+    rince("evaluate", run)
     message = refused(report.runs[0], run, "--out", tmp_path / "out")
     assert "one was trained on videos, the other on images; write one report each" in message
 
@@ -335,6 +353,8 @@ def test_features_that_are_gone_and_older_results_ask_for_another_judgement(repo
     run = changed(report.runs[2], tmp_path / "run", lambda figures: figures.pop("sets"))
     assert f"judged by an older rince; run `rince evaluate {run}` again" in refused(run, "--out", tmp_path / "out")
     run = changed(report.runs[2], tmp_path / "bare", lambda _: None)
-    (run / "features" / f"{SETS[0]}-train.safetensors").unlink()
-    message = refused(run, "--out", tmp_path / "out")
-    assert f"has no features of '{SETS[0]}-train' any more; run `rince evaluate {run}` again" in message
+    for name in (f"{SETS[1]}-train", "train"):  # the run's own set needs no name
+        (run / "features" / f"{name}.safetensors").unlink()
+        message = refused(run, "--out", tmp_path / "out")
+        assert f"has no features of '{name}' any more; run `rince evaluate {run}` again" in message
+    assert not (tmp_path / "out").exists()

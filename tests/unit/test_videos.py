@@ -12,9 +12,10 @@ import torch
 
 from oracles.coded_videos import packet_places, read_numbers, write_packed_avi, write_video
 from rince import ConfigError, DataError
-from rince.sources import decode, videos
+from rince.sources import video_file, video_index
 from rince.sources.video_file import Track, inspect, pack, read_frames, scaled, unpack
-from rince.sources.video_index import VideoIndex, VideoList, build_index, list_videos
+from rince.sources.video_index import VideoIndex, build_index
+from rince.sources.video_layouts import VideoList, list_videos
 
 IRREGULAR = list(itertools.accumulate(random.Random(0).choices([20, 40, 90, 200], k=100)))
 OPEN_GOP = {"preset": "medium", "x264-params": "bframes=3:open-gop=1:keyint=20:min-keyint=20:scenecut=0"}
@@ -51,7 +52,7 @@ def test_every_frame_is_found_by_its_number(made, name, monkeypatch):
     def never(*_):
         raise AssertionError("a frame was missed after seeking")
 
-    monkeypatch.setattr(decode, "_nearest", never)
+    monkeypatch.setattr(video_file, "_nearest", never)
     track = inspect(made[name])
     assert track.frames == 100
     assert (track.width, track.height) == ((48, 64) if name == "portrait.mp4" else (64, 48))
@@ -76,13 +77,13 @@ def test_frames_are_those_of_a_whole_decoding_to_the_bit(made, name):
 
 @pytest.mark.parametrize("name", ["plain.mp4", "irregular.mp4", "irregular.mkv"])
 def test_no_more_is_decoded_than_is_needed(made, name, monkeypatch):
-    given, plain = [], decode._frames
+    given, plain = [], video_file._frames
 
     def counted(stream, packet):
         given.append(packet.pts)
         return plain(stream, packet)
 
-    monkeypatch.setattr(decode, "_frames", counted)
+    monkeypatch.setattr(video_file, "_frames", counted)
     track = inspect(made[name])  # keyframes at 0, 12, …, 96; two B-frames between others
     for first in range(2, 70):
         given.clear()
@@ -238,7 +239,7 @@ def looked(monkeypatch):
         names.append(path.name)
         return inspect(path)
 
-    monkeypatch.setattr(videos, "inspect", inspect_and_tell)
+    monkeypatch.setattr(video_index, "inspect", inspect_and_tell)
     return names
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 import rince
 from rince.config import DataSettings
-from rince.errors import ConfigError, DataError
+from rince.errors import ConfigError, DataError, RinceError
 from rince.evaluation.finetune import finetuned
 from rince.evaluation.judge import Tell, Verdict, by_name, judge, nobody
 from rince.evaluation.probe import Protocol
@@ -111,7 +111,7 @@ class JudgedSet:
     def __init__(self, run: TrainedRun, source: str, name: str, split: str | None = None) -> None:
         self.run, self.name = run, name
         self.on = other_set(source, run.recipe.data.source)
-        self.data = _data_of(run, source) if self.on else run.recipe.data
+        self.data = _data_of(run, source)
         self.test_split = split or self.data.test_split
         self.train, self.test = (
             run.open(which, self.data if self.on else None) for which in (self.data.train_split, self.test_split)
@@ -183,7 +183,7 @@ class JudgedSet:
             side: {
                 "fingerprint": source.fingerprint,
                 "labels": source.labels.tolist(),
-                "names": None if source.in_memory else [source.name(row) for row in range(len(source))],
+                "names": _file_names(source),
             }
             for side, source in self._sides()
         }
@@ -200,9 +200,17 @@ class JudgedSet:
         }
 
 
+def _file_names(source: Source) -> list[str] | None:
+    """What the samples are called; None if by their rows, which are those of others once the data has changed."""
+    names = [source.name(row) for row in range(len(source))]
+    return None if names == list(map(str, range(len(source)))) else names
+
+
 def _data_of(run: TrainedRun, source: str) -> DataSettings:
-    """The settings of a run's data with another source, all of whose classes and samples count."""
+    """The settings of a run's own data, or the same with another source, all of whose classes and samples count."""
     own = run.recipe.data
+    if not other_set(source, own.source):
+        return own
     taxonomy = own.taxonomy if own.taxonomy in OWN else "none"
     changes = {"train_split": "train", "test_split": "test", "limit": None, "classes": None, "taxonomy": taxonomy}
     return own.model_copy(update={"source": source, **changes})
@@ -212,6 +220,23 @@ def reopened(run: TrainedRun, source: str, split: str) -> Callable[[], Source]:
     """One side of a set that was judged, to be opened again."""
     on = other_set(source, run.recipe.data.source)
     return lambda: run.open(split, _data_of(run, source) if on else None)
+
+
+def regrouped(run: TrainedRun, noted: dict[str, Any], samples: Source) -> bool:
+    """Whether the classes of a set are grouped otherwise than when it was judged, as far as can be told.
+
+    Args:
+        run: that was judged.
+        noted: of the set, by `JudgedSet.noted`.
+        samples: of the set, as they are now.
+    """
+    if list(map(str, samples.class_names)) != noted["classes"]:
+        return False  # some are gone, and their groups with them
+    try:
+        levels = class_levels(samples, _data_of(run, noted["source"]).taxonomy)
+    except RinceError:  # the taxonomy is gone
+        return False
+    return levels_fingerprint(levels) != noted["grouping"]
 
 
 def load_samples(run: TrainedRun, source: Source, levels: dict[str, list[str]], name: str, tell: Tell) -> Samples:

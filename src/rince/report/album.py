@@ -39,7 +39,7 @@ class Album:
         return len(self.labels)
 
     @cached_property
-    def _source(self) -> Source | None:
+    def source(self) -> Source | None:
         """What is there now; None if it cannot be opened."""
         try:
             return self._reopen()
@@ -49,31 +49,35 @@ class Album:
     @cached_property
     def _rows(self) -> dict[int, int]:
         """Row as it was judged → row as it is now."""
-        source = self._source
+        source = self.source
         if source is None:
             return {}
         if source.fingerprint == self.fingerprint:
             return {row: row for row in range(len(self))}
         there = {source.name(row): row for row in range(len(source))}
         found = {row: there[name] for row, name in enumerate(self.names or ()) if name in there}
-        if len(found) == len(self):  # none is gone, and yet they are others
+        if self.names is None or len(found) == len(self):  # none is known to be gone, and yet they are others
             raise DataError(
                 f"the {source.thing}s of {source.source!r} have changed since {self._folder} was judged; run `rince "
                 f"evaluate {self._folder}` again"
             )
         return found
 
+    def refuse_others(self) -> None:
+        """Raises DataError if the samples are others now; those that are gone have no picture, and that is all."""
+        _ = self._rows
+
     def picture(self, row: int) -> Tensor | None:
         """`(1 or 3, height, width)` uint8; None if there is nothing to see, or not any more."""
-        if self._source is None or row not in self._rows:
+        if self.source is None or row not in self._rows:
             return None
-        return self._source.preview(self._rows[row]).picture
+        return self.source.preview(self._rows[row]).picture
 
     def film(self, row: int) -> bytes | None:
         """A small WebP that moves; None if there is none, or not any more."""
-        if self._source is None or row not in self._rows:
+        if self.source is None or row not in self._rows:
             return None
-        return self._source.film(self._rows[row])
+        return self.source.film(self._rows[row])
 
     def is_there(self, row: int) -> bool:
         """Whether the sample still is."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ import torch
 
 from rince.config import Recipe
 from rince.errors import ConfigError, DataError
-from rince.evaluation.evaluate import read_results, reopened
+from rince.evaluation.evaluate import read_results, regrouped, reopened
 from rince.evaluation.judge import Tell
 from rince.evaluation.samples import Samples
 from rince.evaluation.trained import Embedded, TrainedRun, kept_features, open_trained
@@ -116,18 +116,15 @@ def collect(folders: list[Path], tell: Tell, brought: dict[Path, Brought] | None
     albums: dict[tuple[str, str], Album] = {}
     for number, folder in enumerate(folders):
         tell(f"reading {folder.name}", number, len(folders))
-        shown = _open(folder, (brought or {}).get(folder, Brought()), albums)
-        if found:
-            _refuse_other_data(shown, found[0])
-        found.append(shown)
+        found.append(_open(folder, (brought or {}).get(folder, Brought()), albums, found[0] if found else None))
     names, labels = _name([(shown.folder, shown.recipe) for shown in found])
     return [
-        Shown(**vars(shown) | {"label": label, "results": shown.results | {"recipe": name}})
+        replace(shown, label=label, results=shown.results | {"recipe": name})
         for shown, name, label in zip(found, names, labels, strict=True)
     ]
 
 
-def _open(folder: Path, brought: Brought, albums: dict[tuple[str, str], Album]) -> Shown:
+def _open(folder: Path, brought: Brought, albums: dict[tuple[str, str], Album], first: Shown | None) -> Shown:
     """Needs what judging has left, and no sample: those that are gone have no picture, and that is all."""
     results, figures = read_results(folder)
     run = open_trained(folder, brought, accelerator="cpu")
@@ -137,13 +134,17 @@ def _open(folder: Path, brought: Brought, albums: dict[tuple[str, str], Album]) 
                 f"the results in {folder} are of another checkpoint than the one it has now "
                 f"({str(part.get('checkpoint'))[:12]}, not {run.checkpoint[:12]}); run `rince evaluate {folder}` again"
             )
-    sets, samples = {}, {}
+    sets = {name: _shown_set(run, name, noted, albums) for name, noted in figures["sets"].items()}
+    shown = Shown(folder, run.recipe, results, figures, _lines(folder / METRICS), "", sets, {})
+    if first is not None:
+        _refuse_other_data(shown, first)
+    samples = {}
     for name, noted in figures["sets"].items():
         own = not other_set(noted["source"], run.recipe.data.source)
         pair = [_samples(run, noted, side, side if own else f"{name}-{side}") for side in ("train", "test")]
         samples[name] = (pair[0], pair[1])
-        sets[name] = _shown_set(run, name, noted, albums)
-    return Shown(folder, run.recipe, results, figures, _lines(folder / METRICS), "", sets, samples)
+        _refuse_changed_data(run, noted, sets[name])
+    return replace(shown, samples=samples)
 
 
 def _samples(run: TrainedRun, noted: dict[str, Any], side: str, name: str) -> Samples:
@@ -168,6 +169,15 @@ def _shown_set(run: TrainedRun, name: str, noted: dict[str, Any], albums: dict[t
     levels = _levels(classes, noted["paths"], noted["levels"])
     kind = noted["thing"], noted["moves"]
     return ShownSet(name, noted["source"], *kind, classes, levels, album("train"), album("test"))
+
+
+def _refuse_changed_data(run: TrainedRun, noted: dict[str, Any], data: ShownSet) -> None:
+    for album in (data.train, data.test):
+        album.refuse_others()
+    if data.train.source is not None and regrouped(run, noted, data.train.source):
+        raise DataError(
+            f"the taxonomy of {run.folder} has changed since it was judged; run `rince evaluate {run.folder}` again"
+        )
 
 
 def _refuse_other_data(shown: Shown, first: Shown) -> None:
