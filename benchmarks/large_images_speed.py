@@ -20,6 +20,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -30,10 +31,10 @@ import torch
 from PIL import Image
 
 from measure import processor
+from rince.memory import keep_freed_memory
+from rince.sources.feed import made_ahead
 from rince.sources.image_files import ImageFiles
 from rince.views.pixels import PixelViews
-from rince.memory import keep_freed_memory
-from rince.sources.feed import Crops, made_ahead
 
 CSV = Path(__file__).with_suffix(".csv")
 FILES, EPOCHS, BATCH, WORKERS, ROUNDS = 512, 6, 32, 2, 7
@@ -110,7 +111,8 @@ def fast_decoding(paths: list[Path]) -> Speed:
 
 def loading(images: ImageFiles, size: int) -> Speed:
     """Of the loader as `rince.sources.feed.Feed` makes it."""
-    return in_threads(Crops(images, PixelViews(size=size, mean=[0.5] * 3, std=[0.25] * 3), 0, (0, 1)).batch)
+    source = replace(images, views=PixelViews(size=size, mean=[0.5] * 3, std=[0.25] * 3))
+    return in_threads(lambda epoch, samples: source.load(torch.tensor(samples), (0, 1), seed=0, epoch=epoch))
 
 
 def main() -> None:
@@ -119,7 +121,7 @@ def main() -> None:
     shares: dict[str, list[float]] = {}
     with tempfile.TemporaryDirectory() as folder:
         paths = make_files(Path(folder))
-        images = ImageFiles(paths, torch.zeros(FILES, dtype=torch.int64), ("photograph",))
+        images = ImageFiles(items=paths, labels=torch.zeros(FILES, dtype=torch.int64), class_names=("photograph",))
         decode(paths)  # brings the files into memory
         for _ in range(ROUNDS):
             yardstick = bare_decoding(paths)

@@ -22,16 +22,17 @@ import torch.nn.functional as F
 from measure import Contender, ratios
 from rince.bank import MemoryBank
 from rince.config import Recipe, load_recipe
-from rince.views.pixels import PixelViews
 from rince.memory import keep_freed_memory
+from rince.methods.method import build_loss
+from rince.methods.summary import WATCHED, similarity_summary
 from rince.moco import contrast_ranks
 from rince.momentum import MomentumTwin
 from rince.ranks import TableRanks
-from rince.train.setup import build_loss, build_seeded_encoder
-from rince.train.watch import WATCHED, similarity_summary
+from rince.train.setup import build_encoder
 
 CSV = Path(__file__).with_suffix(".csv")
 BATCH = 256
+SHAPE = (3, 32, 32)
 REDUCED = ["scale=reduced"]
 FULL_WIDTH = ["scale=reduced", "model.depth=18", "model.width=64", "model.stem=small"]
 
@@ -39,7 +40,7 @@ FULL_WIDTH = ["scale=reduced", "model.depth=18", "model.width=64", "model.stem=s
 def parts_of_a_step(recipe: Recipe) -> dict[str, Callable[[], object]]:
     """Every part of a step as a function without arguments, the encoders first."""
     torch.manual_seed(0)
-    encoder = build_seeded_encoder(recipe, channels=3).to(memory_format=torch.channels_last)
+    encoder = build_encoder(recipe, SHAPE, [100]).to(memory_format=torch.channels_last)
     twin, loss = MomentumTwin(encoder), build_loss(recipe)
     bank = MemoryBank(recipe.bank.size, recipe.model.dim, start="random")
     labels = torch.randint(0, 100, (BATCH,))
@@ -47,7 +48,7 @@ def parts_of_a_step(recipe: Recipe) -> dict[str, Callable[[], object]]:
         bank.push(F.normalize(torch.randn(BATCH, recipe.model.dim), dim=1), torch.randint(0, 100, (BATCH,)))
     images = torch.randint(0, 256, (20_000, 3, 32, 32), dtype=torch.uint8)
     ids = torch.randperm(len(images))[:BATCH]
-    make = PixelViews(**dict(recipe.views))
+    make = recipe.views.build()
     source = TableRanks.from_superclasses(torch.arange(100) // 5)
     optimizer = torch.optim.SGD(encoder.parameters(), lr=0.1, momentum=0.9, weight_decay=1e-4)
     views = [make(images[ids], seed=0, epoch=0, view=view, sample_ids=ids) for view in (0, 1)]
@@ -112,15 +113,15 @@ def shares(name: str, overrides: list[str], rounds: int) -> list[tuple[str, str,
 def encoder_speed(name: str, rounds: int) -> list[tuple[str, str, float]]:
     """Speed of the narrow encoder against eager and contiguous."""
     torch.manual_seed(0)
-    recipe = load_recipe("cifar100/rince-in", REDUCED)
-    images = torch.randn(BATCH, 3, 32, 32)
+    recipe = load_recipe("cifar100/rince-in", [*REDUCED, "model.channels_last=false"])
+    images = torch.randn(BATCH, *SHAPE)
     contenders: dict[str, Contender] = {}
     for how, channels_last, compiled in (
         ("eager contiguous", False, False),
         ("eager channels-last", True, False),
         ("compiled channels-last", True, True),
     ):
-        encoder = build_seeded_encoder(recipe, channels=3)
+        encoder = build_encoder(recipe, SHAPE, [100])
         if channels_last:
             encoder.to(memory_format=torch.channels_last)
         if compiled:

@@ -15,7 +15,8 @@ import torch
 from matplotlib.figure import Figure
 
 from rince.config import validate
-from rince.hierarchy.sources import rank_source
+from rince.config.older import upgraded
+from rince.hierarchy.given import Ranked
 from rince.hierarchy.taxonomy import load_taxonomy
 from rince.ranks import TableRanks
 from rince.report.drawing import MUTED, NEGATIVE, RANKS, RUNS, STYLE
@@ -39,7 +40,8 @@ def precision_recall(run: dict) -> tuple[float, float]:
     taxonomy = load_taxonomy("cifar100")
     names = sorted(taxonomy.paths)  # the order of the labels
     paths = taxonomy.paths_for(names)
-    found = rank_source(validate(run["recipe"], run["row"]), names, paths, 0)
+    recipe = validate(upgraded(run["recipe"]), run["row"])
+    found = recipe.ranks.build(Ranked(names, paths, 0, recipe.seed))
     truth = TableRanks.from_tree(paths).table == 2
     chosen = found.table == 2
     right = (chosen & truth).sum().item()

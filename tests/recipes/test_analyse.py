@@ -13,8 +13,8 @@ from rince import RankTerm
 from rince.analysis import equilibrium_line, normal_negatives, trade_off
 from rince.analysis.measure import _Compared, _predict, _tenths, analyse_run
 from rince.config import load_recipe
-from rince.sources.images import load_images
 from rince.hierarchy.taxonomy import load_taxonomy
+from rince.sources.images import load_images
 from train.tiny import rince, write_recipe
 
 
@@ -221,7 +221,7 @@ def test_one_rank_has_nothing_to_predict_but_can_be_measured(tmp_path):
 
 
 def test_runs_that_cannot_be_analysed_are_refused(tmp_path):
-    recipe = write_recipe(tmp_path, method={"kind": "cross-entropy"}, loss=None)
+    recipe = write_recipe(tmp_path, method={"kind": "cross-entropy"}, loss=None, bank=None)
     rince("train", recipe, "train.epochs=2", "--out", tmp_path / "ce")
     done = rince("analyse", "run", tmp_path / "ce", check=False)
     assert done.returncode == 2

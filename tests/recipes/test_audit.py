@@ -5,9 +5,9 @@ import pytest
 import torch
 from PIL import Image
 
+from rince.analysis.audit import audit
 from rince.config import load_recipe
 from rince.sources.images import load_images
-from rince.analysis.audit import audit
 from rince.train.checkpoint import load_checkpoint
 from train.tiny import rince, write_recipe
 

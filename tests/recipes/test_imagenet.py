@@ -7,10 +7,10 @@ import pytest
 import torch
 from PIL import Image
 
-from rince.hierarchy.class_lists import read_class_list
 from rince.evaluation import evaluate as evaluation
 from rince.evaluation.trained import open_trained
 from rince.hierarchy import text
+from rince.hierarchy.class_lists import read_class_list
 from train.tiny import TINY, rince, write_recipe
 
 INLIERS = ["n02123045", "n02123159", "n02125311", "n01440764"]  # tabby, tiger cat, cougar, tench
@@ -54,7 +54,7 @@ def test_train_and_judge_with_ranks_from_wordnet(imagenet, tmp_path):
     rince("train", made, "--out", run)
     rince("evaluate", run, "--outliers", f"{imagenet}:{imagenet.parent}/strangers.txt")
     results = json.loads((run / "results.json").read_text())
-    assert results["images"] == {"train": 40, "test": 16}
+    assert results["samples"] == {"imagenet": {"train": 40, "test": 16}}
     assert 0 <= results["metrics"]["outliers/strangers/auroc"] <= 1
     done = rince("evaluate", run, "--outliers", f"{imagenet}:imagenet100", check=False)
     assert done.returncode == 2
@@ -62,7 +62,7 @@ def test_train_and_judge_with_ranks_from_wordnet(imagenet, tmp_path):
 
     # The paper's probe on images this large crops anew in every epoch, the same for the same epoch.
     trained = open_trained(run)
-    features = evaluation._epoch_features(trained, evaluation.load_split(trained, "train"))
+    features = evaluation._epoch_features(trained, trained.open("train").for_probe())
     first, again, other = features(0), features(0), features(1)
     assert first.shape[0] == 40
     assert torch.equal(first, again)

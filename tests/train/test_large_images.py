@@ -11,12 +11,12 @@ from PIL import Image
 
 from rince import DataError
 from rince.config import load_recipe
+from rince.sources import feed, image_files
+from rince.sources.feed import Feed
 from rince.sources.image_file import OpenedImage
-from rince.sources.image_files import ImageFiles
-from rince.views.pixels import PixelViews
-from rince.train import feed
-from rince.sources.feed import Crops, Feed, cut
+from rince.sources.image_files import ImageFiles, cut
 from rince.train.setup import build_parts
+from rince.views.pixels import PixelViews
 from train.tiny import TINY, rince, write_recipe
 
 CLASSES = ["animal/dog/poodle", "animal/dog/pug", "animal/cat/manx", "plant/tree/oak"]
@@ -71,12 +71,13 @@ def test_any_number_of_workers_trains_to_the_same_bits(photographs, tmp_path):
 def test_steps_can_be_taken_up_anywhere(photographs, tmp_path):
     recipe = load_recipe(recipe_for(tmp_path, photographs, 0))
     parts = build_parts(recipe)
-    assert isinstance(parts.images, ImageFiles)
-    feed = Feed(parts.images, parts.labels, parts.views, parts.order, seed=1, device=torch.device("cpu"))
+    assert isinstance(parts.source, ImageFiles)
+    feed = Feed(parts.source, parts.order, seed=1, device=torch.device("cpu"))
     whole, later = list(feed.steps(0, 5)), list(feed.steps(3, 5))
     assert [step.step for step in later] == [3, 4]
     for one, other in zip(whole[3:], later, strict=True):
-        assert torch.equal(one.labels, other.labels)
+        assert torch.equal(one.ids, other.ids)
+        assert torch.equal(one.classes, other.classes)
         assert torch.equal(one.views[0], other.views[0])
         assert torch.equal(one.views[1], other.views[1])
         assert not torch.equal(one.views[0], one.views[1])
@@ -107,10 +108,15 @@ def test_a_photograph_that_breaks_off_is_named_too(photographs, tmp_path):
         Image.effect_noise((200 + i, 150), 60).convert("RGB").save(folder / f"{i}.jpg")
     whole = (folder / "3.jpg").read_bytes()
     (folder / "3.jpg").write_bytes(whole[: len(whole) // 2])
-    images = ImageFiles(sorted(folder.iterdir()), torch.zeros(8, dtype=torch.int64), ("a",), source="broken")
-    crops = Crops(images, PixelViews(size=24, mean=[0.5] * 3, std=[0.5] * 3), 0, (0, 1))
+    images = ImageFiles(
+        items=sorted(folder.iterdir()),
+        labels=torch.zeros(8, dtype=torch.int64),
+        class_names=("a",),
+        source="broken",
+        views=PixelViews(size=24, mean=[0.5] * 3, std=[0.5] * 3),
+    )
     with pytest.raises(DataError, match=r"3\.jpg' of 'broken' does not decode as an image"):
-        crops.batch(0, range(8))
+        images.load(torch.arange(8), (0, 1), seed=0, epoch=0)
 
 
 def jpeg(array, **options):
@@ -166,21 +172,27 @@ def test_only_jpegs_are_shrunk_while_decoding():
 
 
 def test_a_sample_gets_the_same_crops_in_any_batch(photographs, tmp_path, monkeypatch):
-    parts = build_parts(load_recipe(recipe_for(tmp_path, photographs, 0)))
-    crops = Crops(parts.images, parts.views, 7, (0, 1))
-    many, present = crops.batch(2, range(len(parts.images)))
+    images = build_parts(load_recipe(recipe_for(tmp_path, photographs, 0))).source
+
+    def load(ids):
+        return images.load(torch.tensor(ids), (0, 1), seed=7, epoch=2)
+
+    many, drawn, present = load(range(len(images)))
     assert present is None
     assert many.shape == (48, 2, 3, 24, 24)
-    assert torch.equal(many[41], crops.batch(2, [41])[0][0])
-    monkeypatch.setattr(feed, "OPEN", 7)
-    assert torch.equal(crops.batch(2, range(48))[0], many)
-    height, width = parts.images.decode(41).shape[1:]
+    assert torch.equal(many[41], load([41]).crops[0])
+    monkeypatch.setattr(image_files, "OPEN", 7)
+    again = load(range(48))
+    assert torch.equal(again.crops, many)
+    for one, other in zip(drawn, again.parameters, strict=True):
+        assert all(map(torch.equal, one, other))
+    height, width = images.decode(41).shape[1:]
     boxes = [
-        parts.views.draw_parameters(height, width, seed=7, epoch=2, view=view, sample_ids=torch.tensor([41])).boxes[0]
+        images.views.draw_parameters(height, width, seed=7, epoch=2, view=view, sample_ids=torch.tensor([41])).boxes[0]
         for view in (0, 1)
     ]
     out = torch.empty(2, 3, 24, 24, dtype=torch.uint8)
-    with parts.images.opened(41) as image:
+    with images.opened(41) as image:
         cut(image, [box.tolist() for box in boxes], out)
     assert torch.equal(out, many[41])
 

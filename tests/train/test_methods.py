@@ -8,10 +8,11 @@ import torch
 from rince.train.checkpoint import load_checkpoint
 from train.tiny import TINY, rince, write_recipe
 
+OWN_LOSS = {"loss": None, "bank": None}  # sections that the method does not have
 METHODS = {
-    "cross-entropy": {"method": {"kind": "cross-entropy"}, "loss": None},
-    "smooth-labels": {"method": {"kind": "cross-entropy", "smoothing": 0.2}, "loss": None},
-    "two-heads": {"method": {"kind": "cross-entropy", "superclass_weight": 0.3}, "loss": None},
+    "cross-entropy": {"method": {"kind": "cross-entropy"}, **OWN_LOSS},
+    "smooth-labels": {"method": {"kind": "cross-entropy", "smoothing": 0.2}, **OWN_LOSS},
+    "two-heads": {"method": {"kind": "cross-entropy", "superclass_weight": 0.3}, **OWN_LOSS},
     "scl-two-heads": {
         "method": {"kind": "contrast-two-heads", "superclass_weight": 0.4},
         "loss": {"terms": [{"temperature": 0.1}]},
@@ -19,15 +20,15 @@ METHODS = {
     "triplet": {"method": {"kind": "triplet", "margins": [0.3, 0.6, 0.9]}, "loss": None},
     "hierarchical-triplet": {
         "method": {"kind": "hierarchical-triplet", "anchors": 3, "near": 4, "random": 17},
-        "loss": None,
+        **OWN_LOSS,
     },
-    "fast-ap": {"method": {"kind": "fast-ap", "categories": 2}, "loss": None},
-    "dropout": {"method": {"kind": "cross-entropy", "dropout": 0.3}, "loss": None},
+    "fast-ap": {"method": {"kind": "fast-ap", "categories": 2}, **OWN_LOSS},
+    "dropout": {"method": {"kind": "cross-entropy", "dropout": 0.3}, **OWN_LOSS},
     "plateau": {"schedule": {"kind": "plateau", "held_out": 0.1, "patience": 0, "factor": 0.5}},
     "cross-entropy-plateau": {
         "method": {"kind": "cross-entropy"},
         "schedule": {"kind": "plateau", "held_out": 0.1, "patience": 0, "factor": 0.5},
-        "loss": None,
+        **OWN_LOSS,
     },
 }
 

@@ -6,9 +6,10 @@ import pytest
 
 from oracles.pretend_device import PretendDevice, pretend_runtime
 from rince.config import load_recipe
-from rince.views import tensors as view_tensors, views
 from rince.train.loop import train
 from rince.train.runtime import Runtime
+from rince.views import tensors as view_tensors
+from rince.views import views
 from train.test_methods import METHODS
 from train.tiny import write_recipe
 

@@ -37,22 +37,27 @@ def test_empty_ranks_are_left_out_of_the_summary():
     assert set(summary) == {"similarity/1", "similarity/negative"}
 
 
-def line(epoch, used, negative=0.1):
-    return {"epoch": epoch, "similarity/negative": negative} | {f"queries/{i}": n for i, n in enumerate(used, start=1)}
+def line(epoch, negative=0.1):
+    return {"epoch": epoch, "similarity/negative": negative}
 
 
 def test_a_rank_that_is_always_empty_is_told_once():
     watch = Watch(3, steps_per_epoch=3)
-    assert watch.look(line(4, [5, 0, 0])) == []  # a run that was resumed; a whole epoch has to pass all the same
-    assert watch.look(line(4, [5, 0, 3])) == []
-    (warning,) = watch.look(line(5, [5, 0, 3]))
+
+    def look(epoch, used):
+        watch.count({f"queries/{rank}": torch.tensor(number) for rank, number in enumerate(used, start=1)})
+        return watch.look(line(epoch))
+
+    assert look(4, [5, 0, 0]) == []  # a run that was resumed; a whole epoch has to pass all the same
+    assert look(4, [5, 0, 3]) == []
+    (warning,) = look(5, [5, 0, 3])
     assert "rank 2 was empty in every batch" in warning
-    assert watch.look(line(1, [5, 0, 3])) == []
+    assert look(1, [5, 0, 3]) == []
 
 
 def test_collapse_is_told_once_and_not_at_the_very_start():
     watch = Watch(1, steps_per_epoch=3)
-    assert watch.look(line(0, [5], negative=0.99)) == []
-    (warning,) = watch.look(line(1, [5], negative=0.99))
+    assert watch.look(line(0, negative=0.99)) == []
+    (warning,) = watch.look(line(1, negative=0.99))
     assert "the embedding has collapsed; try a lower optimizer.lr" in warning
-    assert watch.look(line(2, [5], negative=0.99)) == []
+    assert watch.look(line(2, negative=0.99)) == []

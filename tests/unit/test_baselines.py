@@ -1,6 +1,7 @@
 """The baselines' losses against plain loops and other libraries, and their batches against what they promise."""
 
 import math
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -8,10 +9,13 @@ import torch.nn.functional as F
 from pytorch_metric_learning.losses import FastAPLoss
 
 from rince import ConfigError, DataError, TableRanks
-from rince.methods.cross_entropy import sibling_targets
 from rince.losses.fast_ap import fast_ap
-from rince.losses.hierarchical_triplet import HierarchicalTriplet, NeighbourhoodOrder
+from rince.losses.hierarchical_triplet import HierarchicalTriplet
+from rince.losses.smoothing import sibling_targets
 from rince.losses.triplet import RankedTriplet
+from rince.methods.fast_ap import CategoryOrder
+from rince.methods.hierarchical_triplet import NeighbourhoodOrder
+from rince.sources.feed import Feed
 
 TREE = TableRanks.from_tree(["a/0", "a/1", "a/2", "b/3", "b/4", "c/5"])
 
@@ -190,4 +194,8 @@ def check_seekable(order):
     assert torch.equal(later, order.ids(2, 3))
     assert not torch.equal(later, order.ids(2, 4))
     assert not torch.equal(later, order.ids(3, 3))
-    assert torch.equal(later, torch.cat([order.ids(2, 3, process=p, processes=3) for p in range(3)]))
+    samples = SimpleNamespace(labels=torch.zeros(1, dtype=torch.int64))
+    feed = Feed(samples, order, seed=0, device=torch.device("cpu"), processes=3)
+    epoch, parts = feed.parts(2 * order.steps_per_epoch + 3)
+    assert (epoch, len(parts)) == (2, 3)
+    assert torch.equal(later, torch.cat(parts))

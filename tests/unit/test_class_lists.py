@@ -13,7 +13,7 @@ from rince import DataError
 from rince.hierarchy.class_lists import outlier_name, read_class_list, shipped_lists, split_source
 from rince.hierarchy.levels import class_paths
 from rince.sources.image_files import ImageFiles
-from rince.sources.images import MemoryImages, load_images, load_outliers
+from rince.sources.images import MemoryImages, load_any, load_images
 
 
 @pytest.fixture
@@ -106,17 +106,17 @@ def test_a_source_may_name_a_list(tmp_path):
 
 
 def test_outliers_are_the_test_images_or_all_there_are(folder, tmp_path):
-    assert grays(load_outliers(folder, "test")) == [0, 1, 2, 10, 11, 12, 20, 21, 22, 30, 31, 32]
-    assert grays(load_outliers(folder, "test", write(tmp_path, "fern"))) == [20, 21, 22]
+    assert grays(load_any(folder, "test")) == [0, 1, 2, 10, 11, 12, 20, 21, 22, 30, 31, 32]
+    assert grays(load_any(folder, "test", write(tmp_path, "fern"))) == [20, 21, 22]
     for name in ("val/a/1.png", "train/a/2.png"):
         (tmp_path / "split" / name).parent.mkdir(parents=True)
         Image.new("L", (6, 6), int(name[-5])).save(tmp_path / "split" / name)
-    assert grays(load_outliers(str(tmp_path / "split"), "test")) == [1]
+    assert grays(load_any(str(tmp_path / "split"), "test")) == [1]
     (tmp_path / "loose").mkdir()
     Image.new("L", (6, 6), 7).save(tmp_path / "loose/1.png")
-    assert grays(load_outliers(str(tmp_path / "loose"), "test")) == [7]
+    assert grays(load_any(str(tmp_path / "loose"), "test")) == [7]
     with pytest.raises(DataError, match="lacks 1 of the 1 classes"):
-        load_outliers(str(tmp_path / "loose"), "test", write(tmp_path, "fern"))
+        load_any(str(tmp_path / "loose"), "test", write(tmp_path, "fern"))
 
 
 @pytest.mark.parametrize("name", ["photos.parquet", "test.parquet"])
@@ -127,14 +127,14 @@ def test_outliers_need_no_labels(tmp_path, name):
         Image.fromarray(np.full((8, 8), gray, np.uint8)).save(out, "PNG")
         encoded.append(out.getvalue())
     pq.write_table(pa.table({"image": encoded}), tmp_path / name)
-    found = load_outliers(str(tmp_path / name), "test")
+    found = load_any(str(tmp_path / name), "test")
     assert isinstance(found, MemoryImages)
     assert grays(found) == [3, 5]
     assert torch.equal(found.labels, torch.zeros(2, dtype=torch.int64))
     with pytest.raises(DataError, match="no label column"):
         load_images(str(tmp_path / name), "train" if name == "photos.parquet" else "test")
     with pytest.raises(DataError, match="does not exist"):
-        load_outliers(str(tmp_path / "nowhere"), "test")
+        load_any(str(tmp_path / "nowhere"), "test")
 
 
 def test_a_split_may_be_a_part_of_every_class(folder, tmp_path):
@@ -143,7 +143,7 @@ def test_a_split_may_be_a_part_of_every_class(folder, tmp_path):
     assert grays(last) == [2, 12, 22, 32]
     assert grays(load_images(folder, "train[1:2]", classes=write(tmp_path, "dog"))) == [11]
     assert grays(load_images(folder, "train[1:]", limit=4)) == [1, 11, 21, 31]
-    assert len(load_outliers(folder, "train[2:]")) == 12  # of outliers, all
+    assert len(load_any(folder, "train[2:]")) == 12  # of outliers, all
     with pytest.raises(DataError, match="no class has so many"):
         load_images(folder, "train[3:]")
     with pytest.raises(DataError, match="no split 'val'"):

@@ -20,7 +20,7 @@ def write(folder, values, name="recipe.yaml"):
 
 def test_every_recipe_that_ships_is_valid_and_teaches():
     names = recipe_names()
-    assert len(names) == 31
+    assert len(names) == 32
     for name in names:
         recipe = load_recipe(name)
         assert recipe.name == name
@@ -58,13 +58,15 @@ def test_recipes_of_the_paper_have_its_numbers():
         assert (recipe.optimizer.lr, recipe.optimizer.momentum, recipe.optimizer.weight_decay) == (lr, 0.9, 1e-4)
         classifies = recipe.method.kind == "cross-entropy"
         assert (recipe.train.batch, recipe.train.epochs) == (512, 500 if classifies else 1000)
-        assert recipe.bank.size == 4096
+        if "bank" in recipe.method.uses:
+            assert (recipe.bank.size, recipe.twin.momentum) == (4096, 0.99)
+        else:
+            assert recipe.bank is recipe.twin is None
         model = recipe.model
         assert (model.depth, model.width, model.head_hidden, model.dim) == (50, 64, 2048, 128)
         plain = classifies and name != "cifar100/cross-entropy-sa"
         assert recipe.views.jitter == (None if plain else (0.4, 0.4, 0.4, 0.1))
         assert recipe.views.grayscale == (0.0 if plain else 0.2)
-        assert recipe.twin.momentum == 0.99
         assert "To expect at full scale, by the paper" in recipe_text(name)
     assert {n: [(t.temperature, t.positives) for t in load_recipe(n).terms] for n in CONTRASTIVE} == CONTRASTIVE
     methods = {name: load_recipe(name).method.model_dump() for name in LEARNING_RATES}
@@ -82,7 +84,8 @@ def test_recipes_on_imagenet_have_the_papers_numbers():
     for name, lr in rates.items():
         recipe = load_recipe(name)
         assert recipe.optimizer.lr == lr
-        assert (recipe.train.batch, recipe.train.epochs, recipe.bank.size) == (768, 500, 8192)
+        assert (recipe.train.batch, recipe.train.epochs) == (768, 500)
+        assert recipe.bank is None if recipe.method.kind == "cross-entropy" else recipe.bank.size == 8192
         assert (recipe.model.depth, recipe.model.stem, recipe.model.head_hidden) == (18, "imagenet", 2048)
         assert (recipe.views.size, recipe.views.jitter, recipe.views.grayscale) == (224, (0.4, 0.4, 0.4, 0.1), 0.2)
         assert recipe.data.classes == "imagenet100"
@@ -102,8 +105,11 @@ def test_the_reduced_scale_is_one_for_all_rows():
     first = reduced["cifar100/rince-in"]
     for name, recipe in reduced.items():
         assert recipe.scale == "reduced"
-        for section in ("data", "model", "bank", "twin", "schedule", "train"):
+        for section in ("data", "model", "schedule", "train"):
             assert getattr(recipe, section) == getattr(first, section)
+        for section in ("bank", "twin"):
+            has = section in recipe.method.uses
+            assert getattr(recipe, section) == (getattr(first, section) if has else None)
         assert recipe.views == load_recipe(name).views
         assert recipe.optimizer.lr == pytest.approx(load_recipe(name).optimizer.lr * first.optimizer.lr / 0.5)
 

@@ -22,13 +22,13 @@ from rince import (
     TableRanks,
     view_ranks,
 )
-from rince.views import tensors as view_tensors
-from rince.draws import uniform
-from rince.views.pixels import PixelViews
 from rince.devices import has_float64, in_float64
+from rince.draws import uniform
 from rince.evaluation import geometry, outliers, probe, retrieval
 from rince.evaluation.vectors import check_labels, unit_vectors
 from rince.moco import contrast
+from rince.views import tensors as view_tensors
+from rince.views.pixels import PixelViews
 
 
 @pytest.fixture
@@ -347,9 +347,9 @@ def test_draws_are_the_same_numbers(pretend):
 
 
 VIEWS = {
-    "colour": partial(Views, size=12, mean=(0.5, 0.4, 0.3), std=(0.2, 0.3, 0.25)),
-    "gray": partial(Views, size=12, mean=(0.5,), std=(0.2,), grayscale=0.0),
-    "no jitter": partial(Views, size=12, mean=(0.5, 0.4, 0.3), std=(0.2, 0.3, 0.25), jitter=None),
+    "colour": partial(PixelViews, size=12, mean=(0.5, 0.4, 0.3), std=(0.2, 0.3, 0.25)),
+    "gray": partial(PixelViews, size=12, mean=(0.5,), std=(0.2,), grayscale=0.0),
+    "no jitter": partial(PixelViews, size=12, mean=(0.5, 0.4, 0.3), std=(0.2, 0.3, 0.25), jitter=None),
 }
 
 

@@ -15,8 +15,8 @@ import torch
 from PIL import Image
 
 from rince import ConfigError, DataError, TableRanks
-from rince.sources import images as images_module
 from rince.hierarchy.levels import class_paths
+from rince.sources import images as images_module
 from rince.sources.image_files import ImageFiles
 from rince.sources.images import MemoryImages, load_images
 

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from rince import ConfigError, MomentumTwin, ShapeError
-from rince.encoders.encoder import Encoder, build_encoder
+from rince.encoders.encoder import Encoder
 from rince.encoders.heads import mlp_head
 from rince.encoders.resnet import resnet
 
@@ -18,8 +18,11 @@ NARROW = {"width": 8, "stem": "small-stride2", "channels": 3, "norm": "batch", "
 
 
 def encoder(seed=0, **changes):
+    settings = {"depth": 10} | NARROW | changes
+    hidden, dim = settings.pop("head_hidden"), settings.pop("dim")
     torch.manual_seed(seed)
-    return build_encoder(**({"depth": 10} | NARROW | changes))
+    network = resnet(settings.pop("depth"), **settings)
+    return Encoder(network, mlp_head(network.feature_dim, network.feature_dim if hidden is None else hidden, dim))
 
 
 def images(number=4, channels=3, side=16, seed=1, dtype=torch.float32):

@@ -1,4 +1,5 @@
 import math
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -6,8 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rince.config import ScheduleSettings, load_recipe
-from rince.sources.order import Order
 from rince.errors import DataError
+from rince.sources.feed import Feed
+from rince.sources.order import Order
 from rince.train.schedules import learning_rates, plateau_factor
 
 
@@ -21,9 +23,12 @@ def test_every_sample_once_per_epoch(number, batch, seed, epoch):
 
 
 def test_parts_of_processes_make_the_batch():
-    order = Order(100, 33, seed=1)
+    order, samples = Order(100, 33, seed=1), SimpleNamespace(labels=torch.zeros(100, dtype=torch.int64))
+    feed = Feed(samples, order, seed=0, device=torch.device("cpu"), processes=4)
     for step in range(order.steps_per_epoch):
-        parts = [order.ids(2, step, process=p, processes=4) for p in range(4)]
+        epoch, parts = feed.parts(2 * order.steps_per_epoch + step)
+        assert epoch == 2
+        assert len(parts) == 4
         assert torch.equal(torch.cat(parts), order.ids(2, step))
     assert order.steps_per_epoch == 4
     assert Order(100, 33, seed=1, keep_last=False).steps_per_epoch == 3
@@ -83,10 +88,10 @@ def test_the_rate_falls_as_torchs_scheduler_lets_it(losses, patience, factor):
     weight = torch.nn.Parameter(torch.zeros(1))
     optimizer = torch.optim.SGD([weight], lr=1.0)
     scheduler = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, patience=patience, factor=factor, min_lr=1e-3)
-    settings_ = Schedule(kind="plateau", patience=patience, factor=factor)
+    settings_ = ScheduleSettings(kind="plateau", patience=patience, factor=factor)
     assert plateau_factor(settings_, []) == 1
     for number, loss in enumerate(losses, start=1):
         scheduler.step(loss)
         expected = max(optimizer.param_groups[0]["lr"], 1e-3)
         assert plateau_factor(settings_, losses[:number]) == pytest.approx(expected)
-    assert plateau_factor(Schedule(kind="cosine"), losses) == 1
+    assert plateau_factor(ScheduleSettings(kind="cosine"), losses) == 1

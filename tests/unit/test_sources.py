@@ -10,7 +10,10 @@ from sklearn.neighbors import NearestNeighbors
 from rince import ConfigError, DataError, SampleRanks, ShapeError, TableRanks
 from rince.config import validate
 from rince.hierarchy import text
-from rince.hierarchy.sources import cluster_paths, flip_pairs, rank_source, read_columns, read_similarity, read_vectors
+from rince.hierarchy.from_taxonomy import flip_pairs
+from rince.hierarchy.from_vectors import cluster_paths
+from rince.hierarchy.given import Ranked
+from rince.hierarchy.number_files import read_columns, read_similarity, read_vectors
 
 NAMES = ("cat", "dog", "oak")
 
@@ -19,6 +22,10 @@ def recipe(**ranks):
     return validate(
         {"name": "t", "data": {"source": "fashion"}, "loss": {"terms": [{"temperature": 0.1}]}, "ranks": ranks}, "test"
     )
+
+
+def rank_source(recipe, names, paths, samples):
+    return recipe.ranks.build(Ranked(names, paths, samples, recipe.seed))
 
 
 def naive(vectors, limits, euclidean, queries, candidates):
@@ -246,7 +253,7 @@ def test_flipped_pairs_are_a_setting_of_the_tree():
     paths = [("animal", "cat"), ("animal", "dog"), ("plant", "oak")]
     source = rank_source(recipe(kind="tree", flipped=1.0), NAMES, paths, 3)
     assert source.table.tolist() == [[1, 0, 2], [0, 1, 2], [2, 2, 1]]
-    with pytest.raises(ConfigError, match="flipped is about the ranks of kind tree, got kind classes"):
+    with pytest.raises(ConfigError, match=r"ranks\.flipped: unknown key"):
         recipe(kind="classes", flipped=0.5)
 
 

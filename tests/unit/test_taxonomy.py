@@ -8,8 +8,8 @@ import torch
 
 from rince import DataError, TableRanks
 from rince.hierarchy.levels import class_paths
-from rince.sources.images import load_images
 from rince.hierarchy.taxonomy import SHIPPED, Taxonomy, load_taxonomy
+from rince.sources.images import load_images
 
 FASHION = ["T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"]
 TREE = """\

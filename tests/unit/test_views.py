@@ -26,9 +26,9 @@ from PIL import Image
 from scipy import stats
 
 from rince import ConfigError, ShapeError
-from rince.views import tensors
 from rince.draws import uniform
-from rince.views.pixels import CROP_DRAWS, ORDERS, ViewParameters, Views, crop_boxes
+from rince.views import tensors
+from rince.views.pixels import CROP_DRAWS, ORDERS, PixelViews, ViewParameters, crop_boxes
 
 KEY = {"seed": 3, "epoch": 2, "view": 1}
 RGB = {"mean": [0.5, 0.4, 0.3], "std": [0.2, 0.25, 0.3]}

@@ -11,7 +11,7 @@ import torch
 from rince import DataError
 from rince.config import validate
 from rince.hierarchy import text
-from rince.hierarchy.sources import rank_source
+from rince.hierarchy.given import Ranked
 from rince.hierarchy.wordnet import load_wordnet, readable_names
 
 TABBY, TIGER_CAT, COUGAR, TENCH = "n02123045", "n02123159", "n02125311", "n01440764"
@@ -87,7 +87,7 @@ def test_the_lists_that_ship_are_what_they_say():
 
 def test_thresholds_are_the_longest_ways():
     ids = [TABBY, TIGER_CAT, COUGAR, TENCH]
-    found = rank_source(recipe(kind="wordnet", thresholds=[2, 4]), ids, [], 0)
+    found = recipe(kind="wordnet", thresholds=[2, 4]).ranks.build(Ranked(ids, [], 0))
     assert found.table.tolist() == [[1, 2, 3, 0], [2, 1, 3, 0], [3, 3, 1, 0], [0, 0, 0, 1]]
 
 
@@ -104,7 +104,7 @@ def test_a_table_of_ones_own(tmp_path):
         [inf, inf, inf, 0, inf],
         [1, inf, 2, inf, 0],
     ]
-    found = rank_source(recipe(kind="wordnet", thresholds=[1, 3], file=str(file)), ids, [], 0)
+    found = recipe(kind="wordnet", thresholds=[1, 3], file=str(file)).ranks.build(Ranked(ids, [], 0))
     assert found.table[0].tolist() == [1, 3, 3, 0, 2]
 
 
@@ -122,7 +122,7 @@ def test_bad_tables_are_refused(tmp_path, content, message):
 
 def test_classes_that_are_no_ids_are_refused():
     with pytest.raises(DataError, match="does not know 2 of 3 classes, 'cat' first; name classes by WordNet id"):
-        rank_source(recipe(kind="wordnet"), [TABBY, "cat", "dog"], [], 0)
+        recipe(kind="wordnet").ranks.build(Ranked([TABBY, "cat", "dog"], [], 0))
 
 
 def test_ids_become_names_and_no_two_are_alike():

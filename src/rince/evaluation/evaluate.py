@@ -90,6 +90,10 @@ def evaluate(
         "of_steps": run.steps,
         "checkpoint": run.checkpoint,
         "split": split or run.recipe.data.test_split,
+        "samples": {
+            name: {side: len(noted[side]["labels"]) for side in ("train", "test")}
+            for name, noted in figures["sets"].items()
+        },
         "rince": rince.__version__,
     }
     results = facts | {"metrics": metrics, "protocol": protocol}
