@@ -84,6 +84,9 @@ def plain_training(recipe, encoder, bank, batches):
         for key, label in zip(own_keys[0], own_labels, strict=True):
             keys[cursor], labels[cursor] = key, label
             cursor = (cursor + 1) % len(keys)
+        if recipe.twin.buffers == "copy":
+            for slow, fast in zip(twin.buffers(), encoder.buffers(), strict=True):
+                slow.copy_(fast)
         # The twin follows before the weights move: a step behind them, from the second step on.
         m = recipe.twin.momentum
         with torch.no_grad():
@@ -107,8 +110,8 @@ def assert_replayed(run, encoder, twin, bank, lines):
     saved = torch.load(run / "last.ckpt", weights_only=True)
     assert saved["bank"]["labels"].tolist() == bank[1].tolist()
     found, expected = {"bank": saved["bank"]["keys"]}, {"bank": bank[0]}
-    for name, value in encoder.named_parameters():
-        found[name], expected[name] = saved["encoder"][name], value.detach()
-    for name, value in twin.named_parameters():
-        found[f"twin {name}"], expected[f"twin {name}"] = saved["twin"][f"module.{name}"], value.detach()
+    for name, value in encoder.state_dict().items():
+        found[name], expected[name] = saved["encoder"][name], value
+    for name, value in twin.state_dict().items():
+        found[f"twin {name}"], expected[f"twin {name}"] = saved["twin"][f"module.{name}"], value
     torch.testing.assert_close(found, expected, rtol=1e-3, atol=2e-5)

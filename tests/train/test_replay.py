@@ -4,9 +4,12 @@ The run is driven from the command line and looked at on disk, so that these tes
 move; of those, only what makes images, views and the network is taken.
 """
 
+import json
+
 import pytest
 import torch
 
+from oracles.naive_loss import naive_loss
 from oracles.plain_training import assert_replayed, cosine_rate, plain_training
 from rince.config import load_recipe
 from rince.data.images import load_images
@@ -49,6 +52,11 @@ CASES = {
         "bank": {"size": 40, "start": "random"},
         "loss": {"terms": terms("in", "in", "in")},
     },
+    "statistics of batches, the twin's its own": {"model": TINY["model"]},
+    "statistics of batches, copied to the twin": {
+        "model": TINY["model"],
+        "twin": {"momentum": 0.7, "buffers": "copy"},
+    },
     "in two parts": {"train": BASE["train"] | {"accumulate": 2}, "loss": {"terms": terms("in", "out", "in")}},
     "a warm-up over an epoch": {
         "schedule": {"kind": "cosine", "warmup_epochs": 1, "warmup_from": 0.05},
@@ -78,6 +86,8 @@ def test_the_first_steps_are_those_of_a_plain_loop(case, tmp_path):
     rince("train", path, "--out", tmp_path / "run")
     rince("train", path, *STILL, "--out", tmp_path / "start")  # one step, too small to change a weight
     encoder = open_trained(tmp_path / "start").encoder.train()
+    for name, buffer in encoder.named_buffers():  # that step has moved the running statistics
+        buffer.fill_(name.endswith("running_var"))
     start = {name: value.detach().clone() for name, value in encoder.named_parameters()}
 
     images = load_images("fashion", "train", limit=recipe.data.limit)
@@ -109,3 +119,42 @@ def test_the_first_steps_are_those_of_a_plain_loop(case, tmp_path):
     assert_replayed(tmp_path / "run", encoder, twin, (keys, labels), lines)
     moved = max(float((value.detach() - start[name]).abs().max()) for name, value in encoder.named_parameters())
     assert moved > 0.003  # or all of this would have compared the start with itself
+
+
+def test_the_loss_of_samples_held_out_is_their_mean_without_batch_statistics(tmp_path):
+    """After an epoch in which no weight moves, so that everything it is made from lies in the checkpoint."""
+    path = write_recipe(
+        tmp_path,
+        **BASE
+        | {
+            "model": TINY["model"],
+            "data": BASE["data"] | {"limit": 90},
+            "schedule": {"kind": "plateau", "held_out": 0.3},
+            "optimizer": {"lr": 1e-30},
+            "train": {"epochs": 1, "batch": 20},
+        },
+    )
+    recipe = load_recipe(path)
+    rince("train", path, "--out", tmp_path / "run")
+    logged = json.loads((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()[-1])
+    saved = torch.load(tmp_path / "run" / "last.ckpt", weights_only=True)
+    encoder, twin = (open_trained(tmp_path / "run").encoder.eval() for _ in range(2))
+    twin.load_state_dict({name.removeprefix("module."): value for name, value in saved["twin"].items()})
+    images = load_images("fashion", "train", limit=90)
+    held_out = Order(90, 20, recipe.seed, held_out=0.3).held_out_ids
+    assert len(held_out) == 27
+    views, names = Views(**dict(recipe.views)), images.class_names
+    labels = saved["bank"]["labels"].tolist()
+    assert min(labels) >= 0  # the bank is full
+    total = 0.0
+    for ids in held_out.split(20):  # two batches, which do not weigh the same
+        query, key = (views(images.images[ids], seed=recipe.seed, epoch=-1, view=v, sample_ids=ids) for v in (0, 1))
+        with torch.no_grad():
+            queries, keys = encoder(query).double(), twin(key).double()
+        own = (queries * keys).sum(dim=1, keepdim=True)
+        similarities = torch.cat([own, queries @ saved["bank"]["keys"].double().T], dim=1)
+        ranks = [[1, *(rank_of(names[int(images.labels[i])], names[label]) for label in labels)] for i in ids]
+        terms = [(t.temperature, t.positives, t.includes_closer) for t in recipe.loss.terms]
+        total += naive_loss(similarities.tolist(), ranks, terms) * len(ids)
+    assert logged["validation/loss"] == pytest.approx(total / 27, rel=1e-4)
+    assert saved["validation"] == [logged["validation/loss"]]

@@ -20,7 +20,7 @@ def output_of(code):
 def test_every_public_name_of_the_design_is_there():
     assert set(DESIGN.split()) - set(rince.__all__) == set()
     assert all(hasattr(rince, name) for name in rince.__all__)
-    assert set(rince.__all__) < set(dir(rince))
+    assert len(set(rince.__all__)) == len(rince.__all__)
     assert (rince.NEGATIVE, rince.EXCLUDED) == (0, -1)
     with pytest.raises(AttributeError, match="no attribute 'TripletLoss'"):
         _ = rince.TripletLoss
