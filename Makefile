@@ -23,8 +23,9 @@ demo: $(READY) ## train on the embedded data, evaluate, and write a page that co
 	$(BIN)/rince evaluate runs/demo/scl-in runs/demo/rince-in
 	$(BIN)/rince report runs/demo/scl-in runs/demo/rince-in --out runs/demo/report
 
-# A worker of pytest per core, and one thread of torch per worker: more of them would only wait for each other.
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses=auto
+# A worker of pytest per core, and one thread of torch per worker: more of them would only wait for each other. Each
+# worker begins with its own part of the files, so that what the tests of a file share is made once.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses=auto --dist=worksteal
 
 test: $(READY) ## all tests, on all cores (6 minutes on two)
 	$(PYTEST)
@@ -32,7 +33,7 @@ test: $(READY) ## all tests, on all cores (6 minutes on two)
 quick: $(READY) ## tests of the parts, without training, compiling or other processes (a minute on two cores)
 	$(PYTEST) -m "not slow" tests/unit tests/golden tests/properties
 
-breakages: $(READY) ## breaks the source on purpose, one way at a time, and tells what no test noticed (ONLY=name for one)
+breakages: $(READY) ## break the source on purpose, one way at a time, and tell what no test noticed; ONLY=name for one
 	$(BIN)/python tests/breakages.py $(ONLY)
 
 lint: $(READY) ## ruff and mypy

@@ -1,5 +1,7 @@
 """`model.start_from`: the network of another run, without its head."""
 
+import shutil
+
 import torch
 
 from train.tiny import TINY, rince, write_recipe
@@ -41,6 +43,7 @@ def test_a_run_that_goes_on_does_not_start_from_there_again(tmp_path):
     rince("train", recipe, *changes, "train.max_steps=3", "--out", tmp_path / "parts")
     text = (tmp_path / "parts" / "recipe.yaml").read_text()
     (tmp_path / "parts" / "recipe.yaml").write_text(text.replace("max_steps: 3", "max_steps: 6"))
+    shutil.rmtree(tmp_path / "first")  # and so does not need it any more
     rince("train", "--resume", tmp_path / "parts")
     (whole, _), (parts, _) = (weights(tmp_path / name) for name in ("whole", "parts"))
     assert all(torch.equal(whole[name], parts[name]) for name in whole)

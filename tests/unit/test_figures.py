@@ -1,5 +1,6 @@
 """What the figures and tables of a report show: the numbers that were drawn, read back from the axes and the page."""
 
+import re
 from types import SimpleNamespace
 
 import numpy as np
@@ -29,7 +30,15 @@ def run_of(number, **results):
     ]
     return SimpleNamespace(
         label=f"run {number}",
-        recipe=SimpleNamespace(terms=[], method=SimpleNamespace(kind="contrast")),
+        recipe=SimpleNamespace(
+            terms=[
+                SimpleNamespace(temperature=0.1, positives="in"),
+                SimpleNamespace(temperature=0.25, positives="out"),
+            ],
+            method=SimpleNamespace(kind="contrast"),
+            data=SimpleNamespace(source="photographs"),
+            about="",
+        ),
         data=SimpleNamespace(levels=LEVELS, sets={}, thing="image"),
         test=SimpleNamespace(labels=torch.tensor([3, 2, 1, 0])),
         lines=lines,
@@ -42,6 +51,8 @@ def run_of(number, **results):
             "of_steps": 10,
             "metrics": metrics,
             "protocol": {"probe": "a probe"},
+            "images": {"train": 1234, "test": 5},
+            "checkpoint": "0123456789abcdef",
         }
         | results,
         figures={
@@ -157,3 +168,13 @@ def test_protocols_say_which_runs_they_are_of_where_runs_differ():
     other = numbers.protocols([run_of(0), run_of(1, protocol={"probe": "another"})])
     assert "<dd>a probe <small>(run 0)</small></dd>" in other
     assert "<dd>another <small>(run 1)</small></dd>" in other
+
+
+def test_facts_say_what_a_run_is():
+    text = re.sub("<[^>]*>", "|", numbers.facts([run_of(0, step=5000, of_steps=7000, seed=3, scale="reduced")]))
+    cells = [cell for cell in text.split("|") if cell.strip()]
+    assert cells == [
+        *("run", "scale", "seed", "steps", "training images", "loss", "data", "checkpoint", "run 0"),
+        *("reduced", "3", "5,000 of 7,000", "1,234", "τ 0.1 in, τ 0.25 out", "photographs", "0123456789ab"),
+    ]
+    assert "|5,000|" in re.sub("<[^>]*>", "|", numbers.facts([run_of(0, step=5000, of_steps=5000)]))

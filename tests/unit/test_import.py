@@ -26,6 +26,7 @@ def test_every_public_name_of_the_design_is_there():
         _ = rince.TripletLoss
 
 
+@pytest.mark.slow
 def test_all_of_it_costs_torch_and_nothing_heavier():
     code = """
 import sys, torch
@@ -37,6 +38,7 @@ print(*sorted({name.partition(".")[0] for name in sys.modules} - before))
     assert output_of(code).split() == ["rince"]
 
 
+@pytest.mark.slow
 def test_help_does_not_load_torch():
     code = """
 import sys

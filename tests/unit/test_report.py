@@ -25,6 +25,8 @@ from rince.report.figures import binned, training_curves
 from rince.report.page import _forget_older, safe_json
 from train.tiny import rince
 
+pytestmark = pytest.mark.slow
+
 SVG = "{http://www.w3.org/2000/svg}"
 RUN_NAMES = ("1-test-i-ranked-i-seed-1", "2-test-i-ranked-i-seed-2", "3-test-flat")
 

@@ -24,6 +24,8 @@ from rince.report.tables import Cell, PaperNumber, compare, direction, heading, 
 from rince.report.videos import queries_shown, spread
 from train.tiny import TINY, rince, write_recipe
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def report():

@@ -85,6 +85,7 @@ needs_model = pytest.mark.skipif(
 
 
 @needs_model
+@pytest.mark.slow
 def test_text_puts_related_names_together_and_is_cached(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     names = ["maple_tree", "oak_tree", "car", "automobile", "lion", "tiger"]
