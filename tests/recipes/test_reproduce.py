@@ -94,7 +94,7 @@ def test_a_row_that_fails_does_not_stop_the_others(table, tmp_path):
 
 
 def test_an_interrupted_table_goes_on_where_it_was(table, tmp_path):
-    recipe = yaml.safe_load((tmp_path / "tiny.yaml").read_text()) | {"train": {"epochs": 60, "batch": 32}}
+    recipe = yaml.safe_load((tmp_path / "tiny.yaml").read_text()) | {"train": {"epochs": 30, "batch": 32}}
     (tmp_path / "tiny.yaml").write_text(yaml.safe_dump(recipe))
     out = tmp_path / "out"
     arguments = ["reproduce", "tiny", "--out", str(out), "--rows", "first", "--seeds", "1"]
@@ -103,7 +103,7 @@ def test_an_interrupted_table_goes_on_where_it_was(table, tmp_path):
     checkpoint = out / "runs" / "first" / "seed-1" / "last.ckpt"
     until = time.monotonic() + 60
     while not checkpoint.exists() and time.monotonic() < until:
-        time.sleep(0.05)
+        time.sleep(0.005)
     os.kill(process.pid, signal.SIGINT)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 130, errors
@@ -113,7 +113,7 @@ def test_an_interrupted_table_goes_on_where_it_was(table, tmp_path):
     assert steps > 0
     rince(*arguments)
     results = json.loads((checkpoint.parent / "results.json").read_text())
-    assert results["step"] == results["of_steps"] == 60 * 7
+    assert results["step"] == results["of_steps"] == 30 * 7
     log = (checkpoint.parent.parent / "seed-1.train.log").read_text()
     assert "interrupted and saved" in log
 

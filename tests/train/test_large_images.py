@@ -11,10 +11,13 @@ from PIL import Image
 
 from rince import DataError
 from rince.config import load_recipe
+from rince.evaluation.trained import open_trained
 from rince.sources import feed, image_files
 from rince.sources.feed import Feed
 from rince.sources.image_file import OpenedImage
 from rince.sources.image_files import ImageFiles, cut
+from rince.sources.images import load_images
+from rince.sources.order import Order
 from rince.train.setup import build_parts
 from rince.views.pixels import PixelViews
 from train.tiny import TINY, rince, write_recipe
@@ -66,6 +69,35 @@ def test_any_number_of_workers_trains_to_the_same_bits(photographs, tmp_path):
     for name, value in states[0]["encoder"].items():
         assert torch.equal(states[1]["encoder"][name], value), name
     assert torch.equal(states[0]["bank"]["keys"], states[1]["bank"]["keys"])
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_the_bank_holds_the_second_views_of_the_photographs(workers, photographs, tmp_path):
+    """Keys of the first step, made by hand: the box cut out of the whole photograph and resized, then the view."""
+    path = recipe_for(tmp_path, photographs, workers)
+    still = ["optimizer.lr=1e-30", "schedule.kind=constant", "schedule.warmup_epochs=0"]
+    rince("train", path, *still, "train.max_steps=1", "views.crop_scale=[0.05, 0.1]", "--out", tmp_path / "run")
+    run, bank = open_trained(tmp_path / "run"), torch.load(tmp_path / "run" / "last.ckpt", weights_only=True)["bank"]
+    images = load_images(str(photographs), "train")
+    order = Order(48, 16, run.recipe.seed)
+    ids, whole, made = order.ids(0, 0), torch.tensor([[0, 0, 24, 24]]), []
+    for sample in ids.tolist():
+        with Image.open(images.items[sample]) as opened:
+            pixels = torch.from_numpy(np.array(opened)).permute(2, 0, 1)
+        drawn = run.views.draw_parameters(
+            *pixels.shape[1:], seed=run.recipe.seed, epoch=0, view=1, sample_ids=torch.tensor([sample])
+        )
+        top, left, high, wide = drawn.boxes[0].tolist()
+        part = pixels[None, :, top : top + high, left : left + wide]
+        part = torch.nn.functional.interpolate(part, (24, 24), mode="bilinear", antialias=True)
+        made.append(run.views.apply(part, drawn._replace(boxes=whole)))
+    with torch.no_grad():
+        keys = run.encoder(torch.cat(made))
+    torch.testing.assert_close(bank["keys"][:16], keys, rtol=1e-3, atol=1e-3)
+    assert bank["labels"][:16].tolist() == [
+        sorted(CLASSES).index(str(images.items[sample].parent.relative_to(photographs / "train")))
+        for sample in ids.tolist()
+    ]
 
 
 def test_steps_can_be_taken_up_anywhere(photographs, tmp_path):

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 
+import numpy as np
 import pytest
 import torch
 import yaml
@@ -71,7 +72,7 @@ def finish_and_compare(run, uninterrupted):
     rince("train", "--resume", run)
     assert_same(state_of(run), state_of(uninterrupted))
     assert (run / "metrics.jsonl").read_bytes() == (uninterrupted / "metrics.jsonl").read_bytes()
-    assert not list(run.glob("*.writing*")) or (run / "last.ckpt").exists()
+    assert not list(run.glob("*.writing*"))  # a file that was half written is overwritten and renamed
 
 
 def test_killed_at_several_moments(tmp_path, uninterrupted):
@@ -182,6 +183,15 @@ def test_damage_is_refused_and_nothing_is_overwritten(damage, text, uninterrupte
     assert {file.name: file.read_bytes() for file in run.iterdir()} == before
 
 
+def test_a_checkpoint_is_on_the_disk_before_it_takes_the_place_of_the_old_one(tmp_path, monkeypatch):
+    done = []
+    fsync, replace = os.fsync, os.replace
+    monkeypatch.setattr(os, "fsync", lambda file: done.append("on disk") or fsync(file))
+    monkeypatch.setattr(os, "replace", lambda *paths: done.append("in place") or replace(*paths))
+    save_checkpoint(tmp_path / "last.ckpt", {"step": 1})
+    assert done.index("on disk") < done.index("in place")
+
+
 def test_a_failed_write_leaves_the_old_file(tmp_path):
     path = tmp_path / "last.ckpt"
     save_checkpoint(path, {"step": 1})
@@ -198,6 +208,26 @@ def test_a_run_does_not_go_on_with_another_taxonomy(tmp_path):
     rince("train", recipe, "train.max_steps=3", "--out", tmp_path / "run")
     tree = {"clothing": {"tops": NAMES[:4]}, "other": {"rest": NAMES[4:]}}
     (tmp_path / "tree.yaml").write_text(yaml.safe_dump(tree))
+    done = rince("train", "--resume", tmp_path / "run", check=False)
+    assert done.returncode == 2
+    assert "the taxonomy or rank source is not what" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("ranks", "first", "then"),
+    [
+        ({"kind": "similarity", "thresholds": [0.5]}, np.eye(10), np.ones((10, 10))),
+        ({"kind": "embedding", "per": "sample", "nearest": [3]}, np.eye(200, 7), np.ones((200, 7))),
+    ],
+)
+def test_a_run_does_not_go_on_with_ranks_from_another_file(ranks, first, then, tmp_path):
+    """Of classes and of samples; the taxonomy is the same."""
+    file = tmp_path / "ranks.npy"
+    np.save(file, first)
+    recipe = write_recipe(tmp_path, ranks=ranks | {"file": str(file)})
+    rince("train", recipe, "train.max_steps=3", "--out", tmp_path / "run")
+    rince("train", "--resume", tmp_path / "run")
+    np.save(file, then)
     done = rince("train", "--resume", tmp_path / "run", check=False)
     assert done.returncode == 2
     assert "the taxonomy or rank source is not what" in done.stderr

@@ -8,17 +8,18 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 import yaml
+from rince.evaluation.videos import test_clips as clips_for_testing
 from safetensors.torch import load_file
 
 from oracles.coded_videos import write_video
+from oracles.plain_training import assert_replayed, plain_training
 from rince.config import load_recipe, recipe_names
-from rince.sources.videos import load_index
 from rince.evaluation.trained import open_trained
-from rince.evaluation.videos import test_clips as clips_for_testing
-from rince.ranks import EXCLUDED
-from rince.train.checkpoint import load_checkpoint
 from rince.methods.contrast import MomentumContrast
+from rince.ranks import EXCLUDED
 from rince.sources.feed import Feed
+from rince.sources.videos import load_index
+from rince.train.checkpoint import load_checkpoint
 from rince.train.runtime import Runtime
 from rince.train.setup import build_parts, build_seeded_encoder
 from train.tiny import rince
@@ -156,6 +157,42 @@ def test_own_keys_that_a_short_video_lacks_take_no_part(source, tmp_path):
     assert method._own_ranks(step).T.tolist() == expected
     assert {tuple(ranks) for ranks in expected} == {(1, 2, 3), (1, 2, -1), (1, -1, -1)}
     assert [view.shape for view in step.views] == 4 * [(14, 3, 4, 16, 16)]
+
+
+def test_the_first_steps_are_those_of_a_plain_loop(source, tmp_path):
+    """Every query against frame, shot and video, and the frame's key goes into the bank, under the video's number."""
+    path = write_recipe(
+        tmp_path,
+        source,
+        schedule={"kind": "constant"},
+        model={**TINY["model"], "norm": "group"},
+        twin={"momentum": 0.7},
+        optimizer={"lr": 0.01, "weight_decay": 0.1},
+        train={"batch": 6, "max_steps": 3},
+        bank={"size": 13},
+    )
+    recipe = load_recipe(path)
+    rince("train", path, "--out", tmp_path / "run")
+    rince("train", path, "optimizer.lr=1e-30", "train.max_steps=1", "--out", tmp_path / "start")
+    encoder = open_trained(tmp_path / "start").encoder.train()
+    parts = build_parts(recipe)
+    feed = Feed(
+        *(parts.images, parts.labels, parts.views, parts.order),
+        seed=recipe.seed,
+        device=torch.device("cpu"),
+        numbers=(0, 1, 2, 3),
+    )
+
+    def batches():
+        for number, step in enumerate(feed.steps(0, 3)):
+            ids = parts.order.epoch(0)[6 * number : 6 * (number + 1)]
+            lengths = parts.images.index.lengths[ids].tolist()
+            own = [(1, 2 if length >= 15 else -1, 3 if length >= 28 else -1) for length in lengths]
+            yield step.views, ids, own, lambda query, past: -1 if past in (query, -1) else 0, 0.01
+
+    bank = torch.zeros(13, recipe.model.dim), torch.full((13,), -1)
+    twin, lines = plain_training(recipe, encoder, bank, batches())
+    assert_replayed(tmp_path / "run", encoder, twin, bank, lines)
 
 
 def test_the_plan_tells_what_becomes_of_short_and_broken_videos(source, tmp_path):

@@ -1,5 +1,6 @@
 """The built wheel is whole: recipes, taxonomies and embedded data travel with it."""
 
+import os
 import subprocess
 import sys
 import sysconfig
@@ -12,7 +13,10 @@ ROOT = Path(__file__).parents[2]
 
 
 def output_of(*command, **options):
-    done = subprocess.run([str(part) for part in command], capture_output=True, text=True, check=False, **options)
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}  # may name our sources
+    done = subprocess.run(
+        [str(part) for part in command], capture_output=True, text=True, check=False, env=environment, **options
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout
 

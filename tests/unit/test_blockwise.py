@@ -60,6 +60,7 @@ def test_equals_the_naive_loops(name, over_positives, over_ranks):
 
 @pytest.mark.parametrize("name", VARIANTS)
 @pytest.mark.parametrize("queries", [40, 33])
+@pytest.mark.slow
 def test_compiled_equals_eager(name, queries):
     torch.manual_seed(2)
     loss = getattr(RankedInfoNCE, name)((0.1, 0.225))
@@ -129,6 +130,7 @@ def test_nan_is_named_even_where_only_the_gradient_would_show_it(rank):
         ranked_info_nce_from_embeddings(queries, candidates, ranks, [RankTerm(0.1)])
 
 
+@pytest.mark.slow
 def test_the_matrix_is_never_whole_in_memory():
     """512 × 65,536 similarities are 134 MB; a fresh process that takes the loss in small blocks stays far below."""
     code = """
@@ -146,6 +148,7 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
     assert float(done.stdout) < 60
 
 
+@pytest.mark.slow
 def test_without_a_compiler_it_warns_once_and_goes_on():
     code = """
 import warnings, torch, rince

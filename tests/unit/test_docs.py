@@ -48,6 +48,7 @@ def test_a_command_is_one_the_command_line_takes(words):
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.slow
 def test_examples_print_what_they_say(page):
     text = page.read_text()
     shown = re.findall(r"```python\n(.*?)```\n\n```text\n(.*?)```", text, flags=re.DOTALL)

@@ -1,11 +1,14 @@
 """Everything the README and the examples show is run here, and prints what they say."""
 
+import functools
 import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
 EXPECTED = {
@@ -15,6 +18,7 @@ EXPECTED = {
 }
 
 
+@functools.cache  # two tests look at what one example prints
 def run(*command):
     return subprocess.run([sys.executable, *command], capture_output=True, text=True, check=True, cwd=ROOT).stdout
 

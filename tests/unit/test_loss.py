@@ -101,6 +101,7 @@ def test_named_variants(name, where):
     assert not any(term.includes_closer for term in loss.terms)
 
 
+@pytest.mark.slow
 def test_the_dense_loss_is_captured_whole_by_compile():
     loss = RankedInfoNCE.out_in((0.1, 0.225))
     ranks = torch.randint(-1, 3, (6, 40), dtype=torch.int8)

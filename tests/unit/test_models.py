@@ -295,6 +295,7 @@ def test_a_narrow_network_with_channels_last_has_gradients():
     assert (done.returncode, done.stdout.strip()) == (0, "True"), done.stderr
 
 
+@pytest.mark.slow
 @torch.no_grad()
 def test_compiled_gives_the_same():
     """In train mode, running statistics included; without the backward pass, to keep the test short."""

@@ -73,6 +73,12 @@ def test_samples_held_out_are_in_no_epoch(number, seed):
     assert order.steps_per_epoch == -(-(number - len(order.held_out_ids)) // 7)
 
 
+def test_another_seed_holds_out_other_samples():
+    held_out = [Order(500, 7, seed, held_out=0.2).held_out_ids.tolist() for seed in (0, 1, 1)]
+    assert held_out[1] == held_out[2]
+    assert len(set(held_out[0]) & set(held_out[1])) < 50  # of 100 and 100; 20 by chance
+
+
 def test_a_share_of_nothing_is_refused():
     with pytest.raises(DataError, match=r"a share of 0.01 of 20 samples is none; raise schedule.held_out"):
         Order(20, 5, 0, held_out=0.01)

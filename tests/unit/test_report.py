@@ -28,6 +28,8 @@ from rince.report.figures import binned, training_curves
 from rince.report.page import _forget_older, safe_json
 from train.tiny import rince, write_recipe
 
+pytestmark = pytest.mark.slow
+
 SVG = "{http://www.w3.org/2000/svg}"
 RUN_NAMES = ("1-test-i-ranked-i-seed-1", "2-test-i-ranked-i-seed-2", "3-test-flat")
 
@@ -362,9 +364,7 @@ def test_report_can_be_made_without_the_images(report, tmp_path):
     rince("report", run, "--out", tmp_path / "with")
     shutil.rmtree(tmp_path / "data")
     rince("report", run, "--out", tmp_path / "out")
-    whole, without = (
-        parse((tmp_path / name / "index.html").read_text("utf-8")).data for name in ("with", "out")
-    )
+    whole, without = (parse((tmp_path / name / "index.html").read_text("utf-8")).data for name in ("with", "out"))
     for data, are_gray in ((whole, False), (without, True)):
         for name in ("queries", "gallery"):
             picture = np.asarray(Image.open(io.BytesIO(base64.b64decode(data.pop(name)["uri"].split(",")[1]))))

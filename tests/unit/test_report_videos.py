@@ -28,6 +28,8 @@ from rince.sources.videos import Videos, _webp
 from rince.views.pixels import PixelViews
 from train.tiny import TINY, rince, write_recipe
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def report():

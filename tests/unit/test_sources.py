@@ -92,6 +92,7 @@ needs_model = pytest.mark.skipif(
 
 
 @needs_model
+@pytest.mark.slow
 def test_text_puts_related_names_together_and_is_cached(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     names = ["maple_tree", "oak_tree", "car", "automobile", "lion", "tiger"]
@@ -278,3 +279,14 @@ def test_samples_are_ranked_by_an_encoder_of_ones_own():
             SampleRanks.from_encoder(encode, images, **wrong)
     with pytest.raises(ShapeError, match="a vector for each image, got 1 for 10"):
         SampleRanks.from_encoder(lambda batch: batch.mean(dim=0, keepdim=True), images, counts=[1])
+
+
+def test_parents_are_one_rank_and_classes_another():
+    paths = [("animal", "cat"), ("animal", "dog"), ("plant", "oak")]
+    tables = {
+        "parents": [[1, 1, 0], [1, 1, 0], [0, 0, 1]],
+        "classes": [[1, 0, 0], [0, 1, 0], [0, 0, 1]],
+        "tree": [[1, 2, 0], [2, 1, 0], [0, 0, 1]],
+    }
+    for kind, table in tables.items():
+        assert rank_source(recipe(kind=kind), NAMES, paths, 3).table.tolist() == table

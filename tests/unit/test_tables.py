@@ -69,6 +69,21 @@ def test_one_row_alone_is_not_the_best():
     assert not alone.rows[0].cells["probe/accuracy"].best
 
 
+def test_of_two_rows_none_is_the_second_best():
+    rows = compare([result("a", 1, 0.5, 1.0), result("b", 1, 0.6, 1.0)]).rows
+    assert [(row.cells["probe/accuracy"].best, row.cells["probe/accuracy"].second) for row in rows] == [
+        (False, False),
+        (True, False),
+    ]
+
+
+def test_a_column_with_a_star_is_the_mean_over_all_that_it_fits():
+    found = result("a", 1, 0.5, 1.0)
+    found["metrics"] |= {"outliers/one/auroc": 0.6, "outliers/two/auroc": 0.9, "outliers/two/auroc_tied": 0.1}
+    (row,) = compare([found], ["outliers/*/auroc"]).rows
+    assert row.cells["outliers/*/auroc"].values == (pytest.approx(0.75),)
+
+
 def test_one_recipe_at_two_scales_makes_two_rows():
     rows = compare([result("a", 1, 0.5, 1.0), result("a", 1, 0.9, 1.0) | {"scale": "full"}]).rows
     assert [row.name for row in rows] == ["a (reduced)", "a (full)"]

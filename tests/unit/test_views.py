@@ -371,11 +371,13 @@ def run_python(code):
     return subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True, timeout=120)
 
 
+@pytest.mark.slow
 def test_without_numba_the_extra_is_named():
     done = run_python("import sys; sys.modules['numba'] = None" + MAKE_ONE)
     assert 'ConfigError: views on the CPU need numba: pip install "rince[train]"' in done.stderr
 
 
+@pytest.mark.slow
 def test_nowhere_to_keep_the_kernel_is_no_error():
     """As in a container whose disk is read-only: numba then refuses to be told to keep what it compiles."""
     done = run_python("from numba.core import caching; caching.CacheImpl._locator_classes = []" + MAKE_ONE)

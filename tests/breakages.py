@@ -1,0 +1,652 @@
+"""Named breakages of the source, and the tests that must notice: `make breakages`, or `make breakages ONLY=name`.
+
+Each is applied by itself to a copy of the tree, where only its tests are run; a breakage that they do not notice has
+survived, and a test is missing. A breakage finds its place by its text, which stands in exactly one place below
+src/rince, in whichever file: choose the expression that matters and leave out what surrounds it. To add one, break the
+code, see which test near by fails (or write it), and add an entry:
+
+    Breakage("name", "what stands there", "what breaks it", "tests/unit/test_near.py -k by_this_test"),
+"""
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from queue import SimpleQueue
+
+ROOT = Path(__file__).parents[1]
+COPIED = ("src", "tests", "docs", "examples", "README.md", "pyproject.toml", "Makefile")
+TEXTS = {".py", ".yaml", ".js", ".css", ".html"}
+AT_ONCE = 2  # processes, each on a core of its own
+LIMIT = 400  # seconds; a breakage that hangs is noticed by pytest-timeout first
+
+
+@dataclass(frozen=True)
+class Breakage:
+    """One way to be wrong: its name, the text it replaces and by what, and arguments of pytest that must fail."""
+
+    name: str
+    find: str
+    replace: str
+    tests: str
+
+
+REPLAY = "tests/train/test_replay.py"
+VIDEOS = "tests/train/test_video_training.py"
+JUDGE = "tests/unit/test_judge.py"
+START_FROM = "tests/train/test_start_from.py"
+SETTINGS = "tests/train/test_settings.py"
+PHOTOGRAPHS = "tests/train/test_large_images.py"
+RESUME = "tests/train/test_resume.py"
+ORDER = "tests/unit/test_order_and_schedule.py"
+PROBE = "tests/unit/test_probe.py"
+FIGURES = "tests/unit/test_figures.py"
+TABLES = "tests/unit/test_tables.py"
+
+BREAKAGES = (
+    # Training: a step of momentum contrast.
+    Breakage(
+        "weight-decay-dropped",
+        "momentum=settings.momentum, weight_decay=settings.weight_decay",
+        "momentum=settings.momentum",
+        REPLAY,
+    ),
+    Breakage(
+        "weight-decay-dropped-adam",
+        "Adam(raw.parameters(), lr=settings.lr, weight_decay=settings.weight_decay)",
+        "Adam(raw.parameters(), lr=settings.lr)",
+        f"{REPLAY} -k adam",
+    ),
+    Breakage("sgd-momentum-dropped", "momentum=settings.momentum, weight_decay", "momentum=0.9, weight_decay", REPLAY),
+    Breakage(
+        "over-positives-dropped", "over_positives=recipe.loss.over_positives,", "", f"{REPLAY} -k 'sum or pooled'"
+    ),
+    Breakage("over-ranks-dropped", "over_ranks=recipe.loss.over_ranks,", "", f"{REPLAY} -k mean"),
+    Breakage(
+        "in-and-out-dropped",
+        "RankTerm(term.temperature, term.positives, term.includes_closer)",
+        "RankTerm(term.temperature, includes_closer=term.includes_closer)",
+        REPLAY,
+    ),
+    Breakage(
+        "includes-closer-dropped",
+        "RankTerm(term.temperature, term.positives, term.includes_closer)",
+        "RankTerm(term.temperature, term.positives)",
+        f"{REPLAY} -k closer",
+    ),
+    Breakage(
+        "wrong-key-into-the-bank", "keys.append(now.keys[0])", "keys.append(now.keys[-1])", f"{VIDEOS} -k plain_loop"
+    ),
+    Breakage(
+        "frozen-twin", "self.twin.update(self.raw)\n        return Outcome(_values(", "return Outcome(_values(", REPLAY
+    ),
+    Breakage(
+        "wrong-twin-momentum",
+        "recipe.twin.momentum, buffers=recipe.twin.buffers).to(runtime.device)\n        bank =",
+        "0.99, buffers=recipe.twin.buffers).to(runtime.device)\n        bank =",
+        REPLAY,
+    ),
+    Breakage("learning-rate-ignored", 'group["lr"] = rate', "pass", f"{REPLAY} -k warm-up"),
+    Breakage(
+        "key-view-is-query-view",
+        "yield [make(view=view) for view in self.numbers], None",
+        "yield [make(view=0) for view in self.numbers], None",
+        REPLAY,
+    ),
+    Breakage(
+        "labels-of-other-samples",
+        "labels = self.labels[shares[self.process].to(self.device)]",
+        "labels = self.labels[shares[self.process].to(self.device).flip(0)]",
+        REPLAY,
+    ),
+    Breakage(
+        "start-from-ignored",
+        "if recipe.model.start_from and fresh:",
+        "if False:",
+        f"{START_FROM} -k network",
+    ),
+    Breakage(
+        "batch-of-another-seed",
+        "recipe.train.batch, recipe.seed, recipe.train.keep_last_batch",
+        "recipe.train.batch, 0, recipe.train.keep_last_batch",
+        f"{REPLAY} -k plain_loop",
+    ),
+    Breakage(
+        "gradients-pile-up",
+        "state.optimizer.zero_grad()\n            state.step += 1",
+        "state.step += 1",
+        f"{REPLAY} -k plain_loop",
+    ),
+    Breakage(
+        "twin-buffers-dropped",
+        "recipe.twin.momentum, buffers=recipe.twin.buffers).to(runtime.device)\n        bank =",
+        "recipe.twin.momentum).to(runtime.device)\n        bank =",
+        f"{REPLAY} -k copied",
+    ),
+    Breakage(
+        "bank-start-dropped",
+        "encoder.dim, start=recipe.bank.start, seed=recipe.seed)\n        self.bank = bank",
+        "encoder.dim)\n        self.bank = bank",
+        f"{REPLAY} -k random",
+    ),
+    Breakage(
+        "start-from-on-resume",
+        "if recipe.model.start_from and fresh:",
+        "if recipe.model.start_from:",
+        f"{START_FROM} -k goes_on",
+    ),
+    Breakage(
+        "head-started-from-too",
+        "encoder.backbone.load_state_dict(found, strict=True)",
+        "encoder.load_state_dict(saved, strict=True)",
+        f"{START_FROM} -k head",
+    ),
+    # Validation, on samples held out.
+    Breakage(
+        "validation-unweighted",
+        "output.total.double() * len(step.labels)",
+        "output.total.double()",
+        f"{REPLAY} -k held_out",
+    ),
+    Breakage("validation-with-batch-statistics", "encoder.eval(), self.twin.eval()", "pass", f"{REPLAY} -k held_out"),
+    Breakage(
+        "validation-leaves-eval",
+        "encoder.train(), self.twin.train()",
+        "pass",
+        "tests/train/test_methods.py -k 'learns and plateau'",
+    ),
+    Breakage(
+        "validation-with-training-views",
+        "lambda number: (HELD_OUT_EPOCH, batches",
+        "lambda number: (0, batches",
+        f"{REPLAY} -k held_out",
+    ),
+    Breakage(
+        "validation-before-the-bank-is-full",
+        "return len(self.bank) == self.recipe.bank.size",
+        "return True",
+        f"{VIDEOS} -k infonce",
+    ),
+    # Baselines and their settings.
+    Breakage(
+        "smoothing-dropped",
+        "sibling_targets(above, recipe.method.smoothing)",
+        "sibling_targets(above, 0.0)",
+        f"{SETTINGS} -k smooth",
+    ),
+    Breakage(
+        "weight-of-classes-dropped", "loss = (1 - self.weight) * fine_sum", "loss = fine_sum", f"{SETTINGS} -k baseline"
+    ),
+    Breakage(
+        "weight-of-superclasses-dropped",
+        "loss = loss + self.weight * coarse_sum",
+        "loss = loss + coarse_sum",
+        f"{SETTINGS} -k baseline",
+    ),
+    Breakage(
+        "weights-of-two-heads-dropped",
+        "backward(self.weights[0] * losses[0] + self.weights[1] * losses[1])",
+        "backward(losses[0] + losses[1])",
+        f"{SETTINGS} -k heads",
+    ),
+    Breakage(
+        "dropout-dropped",
+        "dropout=method.dropout if isinstance(method, CrossEntropyMethod) else 0.0",
+        "dropout=0.0",
+        f"{SETTINGS} -k dropout",
+    ),
+    Breakage(
+        "dropout-the-same-at-every-step",
+        "uniform(self.recipe.seed, step, DROPOUT_VIEW",
+        "uniform(self.recipe.seed, 0, DROPOUT_VIEW",
+        f"{SETTINGS} -k hides",
+    ),
+    Breakage("bins-dropped", "bins=method.bins", "bins=5", f"{SETTINGS} -k bins"),
+    Breakage("slack-dropped", "slack=method.slack", "slack=0.1", f"{SETTINGS} -k slack"),
+    Breakage(
+        "margins-reversed",
+        "RankedTriplet(recipe.method.margins)",
+        "RankedTriplet(sorted(recipe.method.margins))",
+        f"{SETTINGS} -k margins",
+    ),
+    # Loss.
+    Breakage(
+        "excluded-is-a-negative",
+        "similarities.masked_fill_(ranks < 0, -torch.inf)",
+        "pass",
+        "tests/unit/test_blockwise.py -k equals_the_dense_loss",
+    ),
+    Breakage(
+        "mean-over-ranks-is-a-sum",
+        'rank_weight=1.0 if self.over_ranks == "sum" else 1.0 / len(self.terms)',
+        "rank_weight=1.0",
+        "tests/unit/test_blockwise.py -k equals_the_dense_loss",
+    ),
+    Breakage(
+        "divisor-ignored",
+        "own_divisor if divisor is None else divisor, None)",
+        "own_divisor, None)",
+        "tests/unit/test_blockwise.py -k add_up",
+    ),
+    Breakage(
+        "closer-ranks-not-counted",
+        "used.append((closer if term.includes_closer else has_rank).sum())",
+        "used.append(has_rank.sum())",
+        "tests/unit/test_loss.py -k naive",
+    ),
+    Breakage("nan-in-the-gradient-hidden", "total = total * torch.nan", "pass", "tests/unit/test_blockwise.py -k nan"),
+    Breakage(
+        "opponents-without-farther-ranks",
+        "(ranks == NEGATIVE) | (ranks > rank)",
+        "ranks == NEGATIVE",
+        "tests/unit/test_loss.py -k naive",
+    ),
+    Breakage(
+        "other-samples-keys-are-negatives",
+        "torch.full((len(own_ranks), number, number), EXCLUDED",
+        "torch.full((len(own_ranks), number, number), 0",
+        "tests/unit/test_moco.py",
+    ),
+    # Ranks.
+    Breakage(
+        "parents-are-classes", "((tree == 1) | (tree == 2))", "(tree == 1)", "tests/unit/test_sources.py -k parents"
+    ),
+    Breakage(
+        "the-shorter-way-up",
+        "1 + max(len(query), len(candidate)) - common",
+        "1 + min(len(query), len(candidate)) - common",
+        "tests/unit/test_ranks.py -k uneven",
+    ),
+    Breakage(
+        "threshold-excluded",
+        "table[similarity >= threshold] = rank",
+        "table[similarity > threshold] = rank",
+        "tests/unit/test_ranks.py -k thresholds",
+    ),
+    Breakage(
+        "random-vectors-are-neighbours",
+        "ranks[:, candidate_labels == RANDOM] = NEGATIVE",
+        "pass",
+        "tests/unit/test_sources.py -k near",
+    ),
+    Breakage(
+        "past-clips-are-negatives",
+        "return InstanceRanks(same=EXCLUDED)",
+        "return InstanceRanks(same=NEGATIVE)",
+        f"{VIDEOS} -k plain_loop",
+    ),
+    # Bank and twin.
+    Breakage(
+        "bank-forgets-where-it-was",
+        "self._cursor.copy_((self._cursor + len(keys)) % len(self.keys))",
+        "self._cursor.copy_(self._cursor + len(keys))",
+        "tests/unit/test_bank.py -k deque",
+    ),
+    Breakage(
+        "bank-counts-no-random-vectors",
+        "int((self.labels != UNFILLED).sum())",
+        "int((self.labels >= 0).sum())",
+        "tests/unit/test_bank.py -k random",
+    ),
+    Breakage(
+        "bank-changes-under-the-gradient",
+        "self.keys.clone() if queries.requires_grad and torch.is_grad_enabled() else self.keys",
+        "self.keys",
+        "tests/unit/test_bank.py -k backward",
+    ),
+    Breakage(
+        "twin-moves-by-the-momentum",
+        "for name in own], 1.0 - self.momentum)",
+        "for name in own], self.momentum)",
+        "tests/unit/test_momentum.py",
+    ),
+    # Views and order.
+    Breakage(
+        "photographs-key-view-is-query-view",
+        "pixels = crops[:, place].to(self.device)",
+        "pixels = crops[:, 0].to(self.device)",
+        f"{PHOTOGRAPHS} -k second_views",
+    ),
+    Breakage(
+        "photographs-coloured-as-the-query",
+        "epoch=epoch, view=view, sample_ids=ids\n                ).to(self.device)",
+        "epoch=epoch, view=0, sample_ids=ids\n                ).to(self.device)",
+        f"{PHOTOGRAPHS} -k second_views",
+    ),
+    Breakage(
+        "crop-ratio-not-logarithmic",
+        "low, high = math.log(ratio[0]), math.log(ratio[1])",
+        "low, high = ratio[0] - 1, ratio[1] - 1",
+        "tests/unit/test_views.py -k crops_equal",
+    ),
+    Breakage(
+        "crop-never-at-the-far-edge", "* (spare + 1)).floor()", "* spare).floor()", "tests/unit/test_views.py -k crops"
+    ),
+    Breakage(
+        "one-order-of-jitter",
+        "[(order * len(ORDERS)).long()]",
+        "[(order * 0).long()]",
+        "tests/unit/test_views.py -k ranges",
+    ),
+    Breakage(
+        "views-draw-alike",
+        "for word in (seed, epoch, view):",
+        "for word in (seed, epoch, 0):",
+        "tests/unit/test_views.py -k another_seed",
+    ),
+    Breakage(
+        "held-out-whatever-the-seed",
+        "permutation(self.number, self.seed, HELD_OUT_EPOCH)",
+        "permutation(self.number, 0, HELD_OUT_EPOCH)",
+        f"{ORDER} -k holds_out",
+    ),
+    Breakage(
+        "last-batch-always-kept",
+        "recipe.seed, recipe.train.keep_last_batch, held_out",
+        "recipe.seed, True, held_out",
+        f"{SETTINGS} -k last_batch",
+    ),
+    # Schedules.
+    Breakage(
+        "warm-up-from-a-fixed-rate",
+        "rates.append(schedule.warmup_from +",
+        "rates.append(0.01 +",
+        f"{REPLAY} -k warm-up",
+    ),
+    Breakage("cosine-to-zero", "low = lr * schedule.floor", "low = 0.0", f"{ORDER} -k papers_schedule"),
+    Breakage(
+        "cosine-an-epoch-late",
+        "at_epoch(1 + step // steps_per_epoch)",
+        "at_epoch(step // steps_per_epoch)",
+        f"{ORDER} -k papers_schedule",
+    ),
+    Breakage(
+        "plateau-without-a-floor", "return max(rate, schedule.floor)", "return rate", f"{ORDER} -k torchs_scheduler"
+    ),
+    Breakage(
+        "plateau-not-applied",
+        "rates[step.step] * plateau_factor(recipe.schedule, state.validation)",
+        "rates[step.step]",
+        "tests/train/test_methods.py -k 'learns and plateau'",
+    ),
+    # Resuming.
+    Breakage("no-checkpoint-by-the-clock", "or minutes >= recipe.save.every_minutes", "", f"{SETTINGS} -k minutes"),
+    Breakage("checkpoint-not-on-disk", "os.fsync(file.fileno())", "pass", f"{RESUME} -k on_the_disk"),
+    Breakage(
+        "checkpoint-written-in-place",
+        'temporary = path.with_name(path.name + ".writing")\n    with temporary.open("wb")',
+        'temporary = path\n    with temporary.open("wb")',
+        f"{RESUME} -k failed_write",
+    ),
+    Breakage(
+        "validation-forgotten",
+        'state.validation = list(saved["validation"])',
+        "state.validation = []",
+        "tests/train/test_methods.py -k 'learns and plateau'",
+    ),
+    Breakage(
+        "optimizer-forgotten",
+        'state.optimizer.load_state_dict(saved["optimizer"])',
+        "pass",
+        "tests/train/test_methods.py -k 'learns and dropout'",
+    ),
+    Breakage("metrics-written-twice", "os.truncate(path, position)", "pass", f"{RESUME} -k while_a_checkpoint"),
+    Breakage(
+        "other-ranks-of-classes-accepted",
+        "digest.update(self.rank_source.table.cpu().numpy().tobytes())",
+        "pass",
+        f"{RESUME} -k another_file",
+    ),
+    Breakage(
+        "other-ranks-of-samples-accepted",
+        "digest.update(self.rank_source.vectors.cpu().numpy().tobytes())",
+        "pass",
+        f"{RESUME} -k another_file",
+    ),
+    # Judging: probe, retrieval, outliers, geometry.
+    Breakage("auroc-swapped", "auroc(inliers[name], found)", "auroc(found, inliers[name])", f"{JUDGE} -k inliers"),
+    Breakage(
+        "false-positives-swapped",
+        "fpr_at_recall(inliers[name], found)",
+        "fpr_at_recall(found, inliers[name])",
+        f"{JUDGE} -k inliers",
+    ),
+    Breakage(
+        "tied-covariance-is-full",
+        'ClassGaussians(train.features, train.labels, covariance="tied")',
+        "ClassGaussians(train.features, train.labels)",
+        f"{JUDGE} -k inliers",
+    ),
+    Breakage("nearest-neighbour-only", "k = min(NEIGHBOUR, len(train.features))", "k = 1", f"{JUDGE} -k inliers"),
+    Breakage(
+        "gaussians-of-raw-features",
+        'features = unit_vectors(features, "features")\n        labels = check_labels(labels, features, "labels")\n        self.classes',
+        'labels = check_labels(labels, features, "labels")\n        self.classes',
+        "tests/unit/test_outliers.py -k mixtures",
+    ),
+    Breakage(
+        "probe-with-test-statistics",
+        "(train - mean) / std, (test - mean) / std",
+        "(train - mean) / std, (test - test.mean(dim=0)) / test.std(dim=0)",
+        f"{PROBE} {JUDGE} -k 'converged or training_set'",
+    ),
+    Breakage(
+        "probe-rate-never-falls",
+        "lr_scheduler.MultiStepLR(optimizer, MILESTONES, DECAY)",
+        "lr_scheduler.MultiStepLR(optimizer, MILESTONES, 1.0)",
+        f"{PROBE} -k schedule",
+    ),
+    Breakage("best-epoch-off-by-one", "accuracies[best], best + 1)", "accuracies[best], best)", f"{PROBE} -k schedule"),
+    Breakage(
+        "probe-sees-one-epoch-of-crops",
+        "yield views(pixels[ids], seed=seed, epoch=epoch, view=0, sample_ids=ids)",
+        "yield views(pixels[ids], seed=seed, epoch=0, view=0, sample_ids=ids)",
+        "tests/evaluation/test_evaluate.py -k papers_probe",
+    ),
+    Breakage(
+        "probe-ignores-the-epochs",
+        'epoch_features or train.features if probe == "paper" else train.features',
+        "train.features",
+        f"{JUDGE} -k epochs",
+    ),
+    Breakage(
+        "levels-share-one-curve",
+        "found.curves[min(number, len(found.curves) - 1)]",
+        "found.curves[0]",
+        f"{JUDGE} -k every_level",
+    ),
+    Breakage(
+        "gains-from-zero",
+        "gains = (highest + 1 - found.ranks).double()",
+        "gains = (highest - found.ranks).double()",
+        "tests/unit/test_retrieval.py -k ndcg",
+    ),
+    Breakage(
+        "ties-count-whole",
+        "(below + not_above).double().mean(dim=1) / (2 * farther)",
+        "not_above.double().mean(dim=1) / farther",
+        "tests/unit/test_retrieval.py -k order",
+    ),
+    Breakage(
+        "geometry-of-the-training-set",
+        'metrics["geometry/uniformity"] = uniformity(test.features)',
+        'metrics["geometry/uniformity"] = uniformity(train.features)',
+        f"{JUDGE} -k geometry",
+    ),
+    Breakage(
+        "similarity-after-is-before", '("after", test.embeddings)', '("after", test.features)', f"{JUDGE} -k similarity"
+    ),
+    # Report.
+    Breakage(
+        "curves-of-the-first-run",
+        'curve = run.figures["curves"][level]',
+        'curve = runs[0].figures["curves"][level]',
+        f"{FIGURES} -k precision",
+    ),
+    Breakage(
+        "outliers-drawn-as-inliers",
+        'axes.stairs(scores["inliers"], scores["edges"], color=RANKS[0]',
+        'axes.stairs(scores["outliers"], scores["edges"], color=RANKS[0]',
+        f"{FIGURES} -k outliers",
+    ),
+    Breakage("alignment-drawn-as-uniformity", "x, y, s=58", "y, x, s=58", f"{FIGURES} -k alignment"),
+    Breakage("matrix-not-sorted", "[np.ix_(order, order)]", "", f"{FIGURES} -k matrix"),
+    Breakage(
+        "unfinished-runs-not-told", 'run.results["step"] < run.results["of_steps"]]', "False]", f"{FIGURES} -k reader"
+    ),
+    Breakage(
+        "reduced-scale-not-told",
+        'run.results["scale"] != "full" for run in runs',
+        "False for run in runs",
+        f"{FIGURES} -k reader",
+    ),
+    Breakage(
+        "protocols-without-their-runs",
+        '"" if len(labels) == len(runs) else f" <small>',
+        '"" if True else f" <small>',
+        f"{FIGURES} -k protocols",
+    ),
+    Breakage("steps-that-were-not-made", "results['step']:,}\"", "results['of_steps']:,}\"", f"{FIGURES} -k facts"),
+    Breakage(
+        "second-best-of-two",
+        "len(order) > 2 and mean == order[1]",
+        "len(order) > 1 and mean == order[1]",
+        f"{TABLES} -k of_two_rows",
+    ),
+    Breakage(
+        "star-is-the-first-it-fits",
+        "statistics.fmean(found) if found else None",
+        "found[0] if found else None",
+        f"{TABLES} -k star",
+    ),
+    Breakage("uniformity-higher-is-better", 'or metric.startswith("geometry/") else "up"', 'else "up"', TABLES),
+    Breakage(
+        "neighbours-of-the-map-from-the-test-set",
+        "near = nearest(queries, gallery, k)",
+        "near = nearest(queries, queries, k)",
+        "tests/unit/test_report.py -k neighbours",
+    ),
+)
+
+
+def places(find: str, root: Path = ROOT) -> list[tuple[Path, int]]:
+    """The files below src/rince that hold the text, and how often."""
+    files = (path for path in sorted((root / "src" / "rince").rglob("*")) if path.suffix in TEXTS)
+    counts = ((path, path.read_text(encoding="utf-8").count(find)) for path in files)
+    return [(path, count) for path, count in counts if count]
+
+
+def problem(breakage: Breakage, root: Path = ROOT) -> str | None:
+    """Why a breakage cannot be applied, or None."""
+    found = places(breakage.find, root)
+    if sum(count for _, count in found) != 1:
+        where = ", ".join(f"{path.relative_to(root)} ({count})" for path, count in found) or "nowhere"
+        return f"its text must stand in one place, and stands in: {where}"
+    if breakage.find == breakage.replace:
+        return "it changes nothing"
+    return None
+
+
+def main(names: list[str]) -> int:
+    """Applies the breakages of these names, or all of them; 0 if each was noticed."""
+    unknown = set(names) - {breakage.name for breakage in BREAKAGES}
+    if unknown:
+        print(f"there is no breakage called {', '.join(sorted(unknown))}")
+        return 2
+    chosen = [breakage for breakage in BREAKAGES if not names or breakage.name in names]
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="rince-breakages-") as folder, ThreadPoolExecutor(AT_ONCE) as pool:
+        copies: SimpleQueue[Path] = SimpleQueue()
+        for number in range(AT_ONCE):
+            copies.put(_copy(Path(folder) / str(number)))
+        print(f"the tests of {len(chosen)} breakages, with nothing broken …", flush=True)
+        code, output = _pytest(Path(folder) / "0", _all_tests(chosen))
+        if code:
+            print(output, "these fail with nothing broken; mend that first", sep="\n")
+            return 1
+        survived = 0
+        for breakage, (verdict, by, seconds) in zip(chosen, _each(pool, copies, _broken, chosen), strict=True):
+            survived += verdict != "died"
+            print(f"{verdict:8}  {breakage.name:36} {seconds:4.0f} s  {by}", flush=True)
+    minutes = (time.monotonic() - began) / 60
+    print(f"{len(chosen) - survived} of {len(chosen)} breakages died, in {minutes:.1f} minutes")
+    return 1 if survived else 0
+
+
+def _each(pool: ThreadPoolExecutor, copies: "SimpleQueue[Path]", work, items) -> Iterator:  # type: ignore[no-untyped-def]
+    """`work(copy, item)` of every item, in their order, each copy used by one at a time."""
+
+    def with_copy(item):  # type: ignore[no-untyped-def]
+        copy = copies.get()
+        try:
+            return work(copy, item)
+        finally:
+            copies.put(copy)
+
+    return pool.map(with_copy, items)
+
+
+def _copy(target: Path) -> Path:
+    for name in COPIED:
+        source = ROOT / name
+        if source.is_dir():
+            shutil.copytree(source, target / name, ignore=shutil.ignore_patterns("_build"))
+        else:
+            shutil.copy2(source, target / name)
+    return target
+
+
+def _all_tests(breakages: list[Breakage]) -> str:
+    """Arguments for all of their tests at once, and for some others whose names are alike."""
+    files, names = set(), set()
+    for breakage in breakages:
+        words = shlex.split(breakage.tests)
+        own = [word for word in words if word.startswith("tests/")]
+        files.update(own)
+        names.update([words[words.index("-k") + 1]] if "-k" in words else [Path(file).name for file in own])
+    chosen = " or ".join(f"({name})" for name in sorted(names))
+    return f"--numprocesses={AT_ONCE} {' '.join(sorted(files))} -k {shlex.quote(chosen)}"
+
+
+def _broken(copy: Path, breakage: Breakage) -> tuple[str, str, float]:
+    """What became of a breakage, and what noticed it."""
+    why = problem(breakage, copy)
+    if why:
+        return "WRONG", why, 0.0
+    (path, _), *_ = places(breakage.find, copy)
+    whole, times = path.read_text(encoding="utf-8"), path.stat()
+    path.write_text(whole.replace(breakage.find, breakage.replace), encoding="utf-8")
+    began = time.monotonic()
+    try:
+        code, output = _pytest(copy, breakage.tests)
+    finally:
+        path.write_text(whole, encoding="utf-8")
+        os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))  # what was compiled of it is valid again
+    seconds = time.monotonic() - began
+    if code == 0:
+        return "SURVIVED", f"pytest {breakage.tests}", seconds
+    failed = re.search(r"^FAILED (.*?)(?: - .*)?$", output, re.MULTILINE)
+    if code != 1 or failed is None:  # a test that cannot even be collected has not noticed anything
+        return "WRONG", f"pytest {breakage.tests} ended with {code}: {output.strip().splitlines()[-1]}", seconds
+    return "died", failed[1], seconds
+
+
+def _pytest(copy: Path, tests: str) -> tuple[int, str]:
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "--tb=short", *shlex.split(tests)]
+    environment = os.environ | {"PYTHONPATH": str(copy / "src"), "OMP_NUM_THREADS": "1", "COLUMNS": "200"}
+    done = subprocess.run(
+        command, cwd=copy, env=environment, capture_output=True, text=True, check=False, timeout=LIMIT
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

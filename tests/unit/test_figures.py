@@ -1,0 +1,180 @@
+"""What the figures and tables of a report show: the numbers that were drawn, read back from the axes and the page."""
+
+import re
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from matplotlib.figure import Figure
+
+from rince.report import figures, numbers
+from rince.report.collect import Level
+from rince.report.tables import compare
+
+LEVELS = (Level("class", ("a", "b", "c", "d"), (0, 1, 2, 3)), Level("kind", ("x", "y"), (0, 1, 0, 1)))
+
+
+def run_of(number, **results):
+    generator = np.random.default_rng(number)
+
+    def curve():
+        return {"recall": [0.0, 0.5, 1.0], "precision": generator.random(3).round(4).tolist()}
+
+    metrics = {f"geometry/{level.name}/alignment": float(generator.random()) for level in LEVELS}
+    metrics |= {"geometry/uniformity": -3 - float(generator.random()), "retrieval/class/map": 0.1 + number / 10}
+    metrics |= {"retrieval/kind/map": 0.5 + number / 10, "outliers/noise/auroc": 0.7 + number / 10}
+    lines = [
+        {"step": step, "loss": 2.0 - step / 10 + number, "term/1": 1.0 - step / 10 + number, "term/2": 1.0 + number}
+        for step in range(0, 10, 2)
+    ]
+    return SimpleNamespace(
+        label=f"run {number}",
+        recipe=SimpleNamespace(
+            terms=[
+                SimpleNamespace(temperature=0.1, positives="in"),
+                SimpleNamespace(temperature=0.25, positives="out"),
+            ],
+            method=SimpleNamespace(kind="contrast"),
+            data=SimpleNamespace(source="photographs"),
+            about="",
+        ),
+        data=SimpleNamespace(levels=LEVELS, sets={}, thing="image"),
+        test=SimpleNamespace(labels=torch.tensor([3, 2, 1, 0])),
+        lines=lines,
+        results={
+            "recipe": f"test/{number}",
+            "scale": "full",
+            "seed": 0,
+            "paper": None,
+            "step": 10,
+            "of_steps": 10,
+            "metrics": metrics,
+            "protocol": {"probe": "a probe"},
+            "images": {"train": 1234, "test": 5},
+            "checkpoint": "0123456789abcdef",
+        }
+        | results,
+        figures={
+            "curves": {level.name: curve() for level in LEVELS},
+            "class_similarity": {"before": generator.random((4, 4)).round(4).tolist()},
+            "outliers": {
+                "noise": {
+                    "edges": [0.0, 1.0, 2.0, 3.0],
+                    "inliers": generator.random(3).round(4).tolist(),
+                    "outliers": generator.random(3).round(4).tolist(),
+                    "roc": {"false": [0.0, 0.5, 1.0], "true": [0.0, 0.8 + number / 20, 1.0]},
+                }
+            },
+        },
+    )
+
+
+@pytest.fixture
+def runs():
+    return [run_of(number) for number in range(2)]
+
+
+@pytest.fixture
+def painted(monkeypatch):
+    """Figures by name, as axes that were painted on, in place of files."""
+    found = {}
+
+    def draw(name, about, paint, size=None):
+        found[name] = Figure().subplots()
+        paint(found[name])
+        return name
+
+    monkeypatch.setattr(figures, "draw", draw)
+    return found
+
+
+def data_of(line):
+    return np.stack(line.get_data()).T.tolist()
+
+
+def test_every_run_has_its_own_curve_of_precision(runs, painted):
+    figures.precision_recall(runs)
+    assert list(painted) == ["precision-recall-1-class", "precision-recall-2-kind"]
+    for axes, level in zip(painted.values(), ("class", "kind"), strict=True):
+        for line, run in zip(axes.get_lines(), runs, strict=True):
+            curve = run.figures["curves"][level]
+            assert data_of(line) == np.stack([curve["recall"], curve["precision"]]).T.tolist()
+            assert line.get_label() == f"{run.label}, mAP {run.results['metrics'][f'retrieval/{level}/map']:.3f}"
+
+
+def test_inliers_and_outliers_are_drawn_as_what_they_are(runs, painted):
+    figures.outlier_panels(runs, ["one", "two"], "noise", 1)
+    chance, *curves = painted["outliers-1-noise-roc"].get_lines()
+    assert data_of(chance) == [[0, 0], [1, 1]]
+    for line, run, area in zip(curves, runs, ("70.0 %", "80.0 %"), strict=True):
+        roc = run.figures["outliers"]["noise"]["roc"]
+        assert data_of(line) == np.stack([roc["false"], roc["true"]]).T.tolist()
+        assert line.get_label() == f"{run.label}, {area}"
+    for name, run in zip(("one", "two"), runs, strict=True):
+        stairs = {patch.get_label(): patch.get_data() for patch in painted[f"outliers-1-noise-scores-{name}"].patches}
+        for kind in ("inliers", "outliers"):
+            assert stairs[kind].values.tolist() == run.figures["outliers"]["noise"][kind]
+            assert stairs[kind].edges.tolist() == [0, 1, 2, 3]
+
+
+def test_alignment_goes_to_the_right_and_uniformity_up(runs, painted):
+    figures.planes(runs)
+    for axes, level in zip(painted.values(), ("class", "kind"), strict=True):
+        assert (axes.get_xlabel(), axes.get_ylabel()) == ("alignment", "uniformity")
+        for points, run in zip(axes.collections, runs, strict=True):
+            metrics = run.results["metrics"]
+            assert points.get_offsets().tolist() == [
+                [metrics[f"geometry/{level}/alignment"], metrics["geometry/uniformity"]]
+            ]
+
+
+def test_a_matrix_has_relatives_side_by_side(runs, painted):
+    figures.similarity_matrices(runs, ["one", "two"])
+    assert list(painted) == ["similarity-before-one", "similarity-before-two"]
+    order = [0, 2, 1, 3]  # kind x, then kind y
+    for axes, run in zip(painted.values(), runs, strict=True):
+        matrix = np.array(run.figures["class_similarity"]["before"])
+        assert axes.images[0].get_array().tolist() == matrix[order][:, order].tolist()
+        assert [label.get_text() for label in axes.get_yticklabels()] == ["x", "y"]
+
+
+def test_training_curves_are_those_of_their_own_run(runs, painted):
+    figures.training_curves(runs, ["one", "two"])
+    assert list(painted) == ["training-terms-one", "training-terms-two"]
+    for axes, run in zip(painted.values(), runs, strict=True):
+        for line, key in zip(axes.get_lines(), ("term/1", "term/2"), strict=True):
+            assert data_of(line) == [[float(each["step"]), each[key]] for each in run.lines]
+            assert line.get_label() == f"rank {key[-1]}"
+    assert len({axes.get_ylim() for axes in painted.values()}) == 1  # a common scale
+
+
+def test_what_a_reader_must_know_stands_below_the_table(runs):
+    table = compare([run.results for run in runs], ["retrieval/class/map"])
+    assert numbers.comparison(table, runs).endswith('<p class="note">test/1 is best in 1 of 1 columns.</p>')
+    short = [run_of(0, step=5), run_of(1)]
+    assert "Not trained to the end: run 0.</p>" in numbers.comparison(table, short)
+    paper = {"table": "cifar100", "row": "RINCE-in"}
+    for scale, told in (("reduced", True), ("full", False)):
+        beside = [run_of(0, scale=scale, paper=paper)]
+        text = numbers.comparison(compare([beside[0].results], ["probe/accuracy"]), beside)
+        assert "in the paper" in text
+        assert ("runs here are of reduced scale" in text) == told
+
+
+def test_protocols_say_which_runs_they_are_of_where_runs_differ():
+    same = numbers.protocols([run_of(0), run_of(1)])
+    assert "<dt>probe</dt><dd>a probe</dd>" in same
+    other = numbers.protocols([run_of(0), run_of(1, protocol={"probe": "another"})])
+    assert "<dd>a probe <small>(run 0)</small></dd>" in other
+    assert "<dd>another <small>(run 1)</small></dd>" in other
+
+
+def test_facts_say_what_a_run_is():
+    text = re.sub("<[^>]*>", "|", numbers.facts([run_of(0, step=5000, of_steps=7000, seed=3, scale="reduced")]))
+    cells = [cell for cell in text.split("|") if cell.strip()]
+    assert cells == [
+        *("run", "scale", "seed", "steps", "training images", "loss", "data", "checkpoint", "run 0"),
+        *("reduced", "3", "5,000 of 7,000", "1,234", "τ 0.1 in, τ 0.25 out", "photographs", "0123456789ab"),
+    ]
+    assert "|5,000|" in re.sub("<[^>]*>", "|", numbers.facts([run_of(0, step=5000, of_steps=5000)]))
