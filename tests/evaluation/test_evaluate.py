@@ -13,14 +13,14 @@ import yaml
 from PIL import Image
 from safetensors.torch import load_file, save_file
 
-from rince.sources.image_files import find_images
-from rince.sources.images import load_images
+from rince.config import load_recipe
 from rince.errors import DataError
 from rince.evaluation import linear_probe, mean_average_precision, recall_at_k
-from rince.evaluation.trained import embed_once, open_trained
 from rince.evaluation.judge import judge
 from rince.evaluation.metrics import parse
 from rince.evaluation.samples import Samples, read_samples
+from rince.evaluation.trained import embed_once, open_trained
+from rince.sources.images import load_images
 from train.tiny import STEPS, rince, write_recipe
 
 
@@ -51,7 +51,7 @@ def pictures(tmp_path_factory):
 def features_by_hand(run, images):
     trained = open_trained(run)
     with torch.no_grad():
-        return trained.encoder.features(trained.views.resize_and_normalise(images))
+        return trained.encoder.features(trained.recipe.views.build().resize_and_normalise(images))
 
 
 def test_results_are_what_the_functions_give_on_features_made_by_hand(run):
@@ -79,7 +79,8 @@ def test_results_are_what_the_functions_give_on_features_made_by_hand(run):
         results["metrics"]
     )
     assert results["step"] == results["of_steps"] == STEPS
-    assert results["images"] == {"train": 200, "test": 2000}
+    noted = json.loads((run / "figures.json").read_text())["sets"]["fashion"]
+    assert {side: len(noted[side]["labels"]) for side in ("train", "test")} == {"train": 200, "test": 2000}
     assert results["protocol"].keys() == {parse(name).metric.name for name in results["metrics"]}
     assert "L-BFGS" in results["protocol"]["probe/accuracy"]
 
@@ -329,7 +330,7 @@ def test_export_gives_the_same_features_in_onnx_runtime(run, tmp_path):
     rince("export", run, "--out", tmp_path / "exported")
     images = load_images("fashion", "test").images[:5]
     trained = open_trained(run)
-    batch = trained.views.resize_and_normalise(images)
+    batch = trained.recipe.views.build().resize_and_normalise(images)
     session = onnxruntime.InferenceSession(tmp_path / "exported" / "encoder.onnx")
     features, embeddings = session.run(["features", "embeddings"], {"images": batch.numpy()})
     with torch.no_grad():
@@ -351,7 +352,8 @@ def test_images_that_were_painted_over_are_embedded_again(run, tmp_path):
         pixels = np.random.default_rng(seed).integers(0, 256, (120, 120), dtype=np.uint8)
         Image.fromarray(pixels).save(folder / "a.bmp")  # the same size whatever is in it
         os.utime(folder / "a.bmp", (seed + 1, seed + 1))
-        made = embed_once(open_trained(run), find_images(str(folder)), "painted")
+        opened = open_trained(run)
+        made = embed_once(opened, opened.find(str(folder)), "painted")
         if seed == 0:
             first = made
     assert not torch.equal(first.features, made.features)
