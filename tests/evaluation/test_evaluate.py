@@ -357,3 +357,41 @@ def test_images_that_were_painted_over_are_embedded_again(run, tmp_path):
         if seed == 0:
             first = made
     assert not torch.equal(first.features, made.features)
+
+
+def test_a_run_on_images_is_judged_on_other_images_and_finetuned_on_them(run, tmp_path, monkeypatch):
+    source = load_images("fashion", "test", limit=60)
+    for number, (image, label) in enumerate(zip(source.images, source.labels.tolist(), strict=True)):
+        if label < 3:
+            folder = tmp_path / "other" / ("test" if number % 2 else "train") / f"kind{label}"
+            folder.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(image[0].numpy()).save(folder / f"{number:02}.png")
+    short = load_recipe("video/finetune", ["train.epochs=2", "train.batch=8", "log.logger=none"])
+    monkeypatch.setattr("rince.evaluation.finetune.load_recipe", lambda *_: short)
+    other = str(tmp_path / "other")
+    said = rince("evaluate", run, "--on", "fashion", "--on", other, "--finetune").stderr
+    assert f"finetuning on other: 2 epochs, in {run / 'finetune' / 'other'}" in said
+    results = json.loads((run / "results.json").read_text())
+    train, test = load_images(other, "train"), load_images(other, "test")
+    vectors = [features_by_hand(run, each.images) for each in (test, train)]
+    labels = {"query_labels": test.labels, "gallery_labels": train.labels}
+    own, on_other = ({n for n in results["metrics"] if n.endswith(" on other") == other} for other in (False, True))
+    assert {"retrieval/class/map", "retrieval/group/map", "finetune/accuracy"} < own
+    assert {"retrieval/class/map on other", "finetune/accuracy on other"} < on_other
+    assert not any("group" in name for name in on_other), "it has no taxonomy"
+    expected = mean_average_precision(*vectors, **labels)
+    assert results["metrics"]["retrieval/class/map on other"] == pytest.approx(expected, abs=1e-5)
+    tuned = open_trained(run / "finetune" / "other")
+    assert (tuned.recipe.model.start_from, tuned.classes) == (str(run.resolve()), 3)
+    with torch.no_grad():
+        outputs = tuned.encoder(tuned.recipe.views.build().resize_and_normalise(test.images), raw=True)
+    right = (outputs.argmax(dim=1) == test.labels).double().mean()
+    assert results["metrics"]["finetune/accuracy on other"] == pytest.approx(float(right))
+    assert "finetuning" not in rince("evaluate", run, "--on", other, "--finetune").stderr
+    for options, message in (
+        (["--on", other, "--outliers", "fashion"], "--outliers are judged against the run's own data"),
+        (["--on", other, "--on", f"{other}/../other"], "two sets of data are called 'other'"),
+    ):
+        done = rince("evaluate", run, *options, check=False)
+        assert done.returncode == 2
+        assert message in done.stderr
