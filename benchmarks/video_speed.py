@@ -56,7 +56,9 @@ def make_video(path: Path, gop: int, seed: int) -> Path:
     return path
 
 
-def whole_video_per_clip(path: Path, track: video_file.Track, wanted: Sequence[int], *, short_side: int) -> video_file.Pixels:
+def whole_video_per_clip(
+    path: Path, track: video_file.Track, wanted: Sequence[int], *, short_side: int
+) -> video_file.Pixels:
     """What `read_frames` gives, by decoding everything once per clip of 16 frames."""
     width, height = video_file.scaled(track.width, track.height, short_side)
     scale = av.video.reformatter.VideoReformatter()

@@ -362,9 +362,7 @@ def test_report_can_be_made_without_the_images(report, tmp_path):
     rince("report", run, "--out", tmp_path / "with")
     shutil.rmtree(tmp_path / "data")
     rince("report", run, "--out", tmp_path / "out")
-    whole, without = (
-        parse((tmp_path / name / "index.html").read_text("utf-8")).data for name in ("with", "out")
-    )
+    whole, without = (parse((tmp_path / name / "index.html").read_text("utf-8")).data for name in ("with", "out"))
     for data, are_gray in ((whole, False), (without, True)):
         for name in ("queries", "gallery"):
             picture = np.asarray(Image.open(io.BytesIO(base64.b64decode(data.pop(name)["uri"].split(",")[1]))))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, cast
 
 from pydantic import Field, create_model
 
@@ -90,7 +90,7 @@ def _settings(section: str, kind: str) -> Any:
         return found
     bases: dict[str, Any] = {"data": CalledData, "model": CalledModel, "ranks": CalledRanks}
     fields: dict[str, Any] = {"kind": (str, kind)}
-    made: Any = create_model(f"{kind}Settings", __base__=bases[section], **fields)
+    made = cast("Any", create_model(f"{kind}Settings", __base__=bases[section], **fields))
     made.function = staticmethod(found)
     return made
 
