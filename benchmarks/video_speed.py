@@ -25,9 +25,11 @@ import numpy as np
 import torch
 
 from measure import Contender, processor, ratios
-from rince.sources import clips, decode
-from rince.sources.clips import Clips, ClipSampler
-from rince.sources.video_index import VideoIndex, VideoList, build_index
+from rince.sources import video_file, videos
+from rince.sources.clips import ClipSampler
+from rince.sources.video_index import build_index
+from rince.sources.video_layouts import VideoList
+from rince.sources.videos import Videos
 from rince.views.pixels import PixelViews
 
 CSV = Path(__file__).with_suffix(".csv")
@@ -54,9 +56,11 @@ def make_video(path: Path, gop: int, seed: int) -> Path:
     return path
 
 
-def whole_video_per_clip(path: Path, track: decode.Track, wanted: Sequence[int], *, short_side: int) -> decode.Pixels:
+def whole_video_per_clip(
+    path: Path, track: video_file.Track, wanted: Sequence[int], *, short_side: int
+) -> video_file.Pixels:
     """What `read_frames` gives, by decoding everything once per clip of 16 frames."""
-    width, height = decode.scaled(track.width, track.height, short_side)
+    width, height = video_file.scaled(track.width, track.height, short_side)
     scale = av.video.reformatter.VideoReformatter()
     found = {}
     for start in range(0, len(wanted), 16):
@@ -74,19 +78,20 @@ class Problem:
 
     def __init__(self, folder: Path, gop: int) -> None:
         paths = tuple(make_video(folder / f"{gop}-{number}.mp4", gop, number) for number in range(VIDEOS))
-        self.index: VideoIndex = build_index(
-            VideoList(paths, torch.arange(VIDEOS), tuple(map(str, range(VIDEOS)))), None, short_side=128
-        )
+        listed = VideoList(paths, torch.arange(VIDEOS), tuple(map(str, range(VIDEOS))))
         views = PixelViews(size=112, mean=[0.5] * 3, std=[0.25] * 3)
-        self.clips = Clips(self.index, ClipSampler(), views, SEED)
+        self.videos = Videos(build_index(listed, None, short_side=128), ClipSampler(), views, {})
 
     def load(self) -> list[torch.Tensor]:
         """One query of every video."""
-        return [self.clips[0, sample][0] for sample in range(VIDEOS)]
+        return [self.views_of(sample) for sample in range(VIDEOS)]
+
+    def views_of(self, sample: int) -> torch.Tensor:
+        return self.videos.load(torch.tensor([sample]), range(4), seed=SEED, epoch=0).crops[0]
 
     def contenders(self) -> dict[str, Contender]:
         def baseline() -> list[torch.Tensor]:
-            with patch.object(clips, "read_frames", whole_video_per_clip):
+            with patch.object(videos, "read_frames", whole_video_per_clip):
                 return self.load()
 
         assert all(torch.equal(*pair) for pair in zip(self.load(), baseline(), strict=True))
@@ -95,7 +100,7 @@ class Problem:
     def given(self) -> tuple[float, float, float]:
         """Per query: packets the decoder was given, frames that came out, and packets it was given before."""
         packets: Counter[tuple[int, int]] = Counter()
-        out, decoded = 0, decode._frames
+        out, decoded = 0, video_file._frames
 
         def counted(stream: object, packet: object) -> list[av.VideoFrame]:
             nonlocal out
@@ -104,9 +109,9 @@ class Problem:
             out += len(frames)
             return frames
 
-        with patch.object(decode, "_frames", counted):
+        with patch.object(video_file, "_frames", counted):
             for sample in range(VIDEOS):
-                self.clips[0, sample]
+                self.views_of(sample)
         again = sum(count - 1 for count in packets.values())
         return packets.total() / VIDEOS, out / VIDEOS, again / VIDEOS
 

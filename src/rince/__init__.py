@@ -44,14 +44,11 @@ __all__ = [
     "SampleRanks",
     "ShapeError",
     "TableRanks",
-    "encoders",
-    "evaluation",
     "fit",
     "linear_temperatures",
     "open_run",
     "ranked_info_nce",
     "ranked_info_nce_from_embeddings",
-    "sources",
     "view_ranks",
 ]
 
@@ -64,4 +61,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return [*__all__, "__version__"]
+    return [*__all__, *_ROOMS, "__version__"]

@@ -13,13 +13,13 @@ import yaml
 from PIL import Image
 from safetensors.torch import load_file, save_file
 
+from rince.config import load_recipe
 from rince.errors import DataError
 from rince.evaluation import linear_probe, mean_average_precision, recall_at_k
 from rince.evaluation.judge import judge
 from rince.evaluation.metrics import parse
 from rince.evaluation.samples import Samples, read_samples
 from rince.evaluation.trained import embed_once, open_trained
-from rince.sources.image_files import find_images
 from rince.sources.images import load_images
 from rince.views.pixels import PixelViews
 from train.tiny import STEPS, rince, write_recipe
@@ -52,7 +52,7 @@ def pictures(tmp_path_factory):
 def features_by_hand(run, images):
     trained = open_trained(run)
     with torch.no_grad():
-        return trained.encoder.features(trained.views.resize_and_normalise(images))
+        return trained.encoder.features(trained.recipe.views.build().resize_and_normalise(images))
 
 
 def test_results_are_what_the_functions_give_on_features_made_by_hand(run):
@@ -80,7 +80,8 @@ def test_results_are_what_the_functions_give_on_features_made_by_hand(run):
         results["metrics"]
     )
     assert results["step"] == results["of_steps"] == STEPS
-    assert results["images"] == {"train": 200, "test": 2000}
+    noted = json.loads((run / "figures.json").read_text())["sets"]["fashion"]
+    assert {side: len(noted[side]["labels"]) for side in ("train", "test")} == {"train": 200, "test": 2000}
     assert results["protocol"].keys() == {parse(name).metric.name for name in results["metrics"]}
     assert "L-BFGS" in results["protocol"]["probe/accuracy"]
 
@@ -347,7 +348,7 @@ def test_export_gives_the_same_features_in_onnx_runtime(run, tmp_path):
     rince("export", run, "--out", tmp_path / "exported")
     images = load_images("fashion", "test").images[:5]
     trained = open_trained(run)
-    batch = trained.views.resize_and_normalise(images)
+    batch = trained.recipe.views.build().resize_and_normalise(images)
     session = onnxruntime.InferenceSession(tmp_path / "exported" / "encoder.onnx")
     features, embeddings = session.run(["features", "embeddings"], {"images": batch.numpy()})
     with torch.no_grad():
@@ -369,7 +370,46 @@ def test_images_that_were_painted_over_are_embedded_again(run, tmp_path):
         pixels = np.random.default_rng(seed).integers(0, 256, (120, 120), dtype=np.uint8)
         Image.fromarray(pixels).save(folder / "a.bmp")  # the same size whatever is in it
         os.utime(folder / "a.bmp", (seed + 1, seed + 1))
-        made = embed_once(open_trained(run), find_images(str(folder)), "painted")
+        opened = open_trained(run)
+        made = embed_once(opened, opened.find(str(folder)), "painted")
         if seed == 0:
             first = made
     assert not torch.equal(first.features, made.features)
+
+
+def test_a_run_on_images_is_judged_on_other_images_and_finetuned_on_them(run, tmp_path, monkeypatch):
+    source = load_images("fashion", "test", limit=60)
+    for number, (image, label) in enumerate(zip(source.images, source.labels.tolist(), strict=True)):
+        if label < 3:
+            folder = tmp_path / "other" / ("test" if number % 2 else "train") / f"kind{label}"
+            folder.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(image[0].numpy()).save(folder / f"{number:02}.png")
+    short = load_recipe("video/finetune", ["train.epochs=2", "train.batch=8", "log.logger=none"])
+    monkeypatch.setattr("rince.evaluation.finetune.load_recipe", lambda *_: short)
+    other = str(tmp_path / "other")
+    said = rince("evaluate", run, "--on", "fashion", "--on", other, "--finetune").stderr
+    assert f"finetuning on other: 2 epochs, in {run / 'finetune' / 'other'}" in said
+    results = json.loads((run / "results.json").read_text())
+    train, test = load_images(other, "train"), load_images(other, "test")
+    vectors = [features_by_hand(run, each.images) for each in (test, train)]
+    labels = {"query_labels": test.labels, "gallery_labels": train.labels}
+    own, on_other = ({n for n in results["metrics"] if n.endswith(" on other") == other} for other in (False, True))
+    assert {"retrieval/class/map", "retrieval/group/map", "finetune/accuracy"} < own
+    assert {"retrieval/class/map on other", "finetune/accuracy on other"} < on_other
+    assert not any("group" in name for name in on_other), "it has no taxonomy"
+    expected = mean_average_precision(*vectors, **labels)
+    assert results["metrics"]["retrieval/class/map on other"] == pytest.approx(expected, abs=1e-5)
+    tuned = open_trained(run / "finetune" / "other")
+    assert (tuned.recipe.model.start_from, tuned.classes) == (str(run.resolve()), 3)
+    with torch.no_grad():
+        outputs = tuned.encoder(tuned.recipe.views.build().resize_and_normalise(test.images), raw=True)
+    right = (outputs.argmax(dim=1) == test.labels).double().mean()
+    assert results["metrics"]["finetune/accuracy on other"] == pytest.approx(float(right))
+    assert "finetuning" not in rince("evaluate", run, "--on", other, "--finetune").stderr
+    for options, message in (
+        (["--on", other, "--outliers", "fashion"], "--outliers are judged against the run's own data"),
+        (["--on", other, "--on", f"{other}/../other"], "two sets of data are called 'other'"),
+    ):
+        done = rince("evaluate", run, *options, check=False)
+        assert done.returncode == 2
+        assert message in done.stderr

@@ -1,6 +1,7 @@
 """Training on videos from the command line: every row of the table, resumed to the bit, evaluated, finetuned."""
 
 import json
+import shutil
 
 import numpy as np
 import onnxruntime
@@ -8,24 +9,25 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 import yaml
-from rince.evaluation.videos import test_clips as clips_for_testing
 from safetensors.torch import load_file
 
 from oracles.coded_videos import write_video
 from oracles.plain_training import assert_replayed, plain_training
+from rince import ConfigError
 from rince.config import load_recipe, recipe_names
 from rince.evaluation.trained import open_trained
 from rince.methods.contrast import MomentumContrast
+from rince.methods.method import Given
 from rince.ranks import EXCLUDED
+from rince.sources.clips import read_test_clips
 from rince.sources.feed import Feed
-from rince.sources.videos import load_index
 from rince.train.checkpoint import load_checkpoint
 from rince.train.runtime import Runtime
-from rince.train.setup import build_parts, build_seeded_encoder
+from rince.train.setup import build_encoder, build_parts
 from train.tiny import rince
 
 TINY = {
-    "clips": {"frames": 4, "stride": 2, "gap": 6, "short": "drop-rank", "short_side": 24, "test_clips": 2},
+    "data": {"frames": 4, "stride": 2, "gap": 6, "short": "drop-rank", "short_side": 24, "test_clips": 2},
     "views": {"size": 16},
     "model": {"depth": 10, "width": 4, "stem": "small-stride2", "head_hidden": 16, "dim": 8},
     "bank": {"size": 16},
@@ -34,6 +36,8 @@ TINY = {
     "save": {"every_steps": 1},
     "log": {"every_steps": 1, "logger": "none"},
 }
+FEATURES = ("train", "test", "outliers-waves")
+OPTIONAL = ("bank", "twin", "loss", "ranks")  # null in the recipe of a method that has none
 LENGTHS = (40, 40, 30, 18, 9, 40, 40)  # of the training videos of a class: whole ones, without video, without shot
 
 
@@ -60,7 +64,7 @@ def write_recipe(folder, source, name="video/rince-uni", **changes):
     recipe = load_recipe(name).model_dump(mode="json")
     for above in (TINY, {"data": {"source": str(source), "test_split": "test", "workers": 0}}, changes):
         for key, value in above.items():
-            recipe[key] = (recipe[key] or {}) | value
+            recipe[key] = (recipe[key] or {}) | value if key not in OPTIONAL or recipe[key] is not None else None
     path = folder / "recipe.yaml"
     path.write_text(yaml.safe_dump(recipe))
     return path
@@ -89,9 +93,9 @@ def test_the_rows_of_the_papers_table():
     for name in set(names) - {"video/finetune"}:
         recipe = load_recipe(name)
         own, terms = ROWS[name.removeprefix("video/")]
-        assert recipe.ranks.own == own
+        assert recipe.own_ranks == own
         assert [(term.temperature, term.positives) for term in recipe.terms] == terms
-        assert (recipe.clips.frames, recipe.clips.stride, recipe.clips.gap, recipe.views.size) == (16, 3, 48, 128)
+        assert (recipe.data.frames, recipe.data.stride, recipe.data.gap, recipe.views.size) == (16, 3, 48, 128)
         assert (recipe.bank.size, recipe.twin.momentum, recipe.train.batch, recipe.train.epochs) == (
             65536,
             0.99,
@@ -141,17 +145,14 @@ def test_the_number_of_workers_changes_nothing(source, tmp_path):
 def test_own_keys_that_a_short_video_lacks_take_no_part(source, tmp_path):
     recipe = load_recipe(write_recipe(tmp_path, source, schedule={"kind": "constant"}, train={"batch": 14}))
     parts = build_parts(recipe)
-    encoder = build_seeded_encoder(recipe, 3)
-    method = MomentumContrast(recipe, parts, encoder, Runtime(1, "32-true", "cpu"))
-    assert method.views == (0, 1, 2, 3)
-    feed = Feed(
-        *(parts.images, parts.labels, parts.views, parts.order),
-        seed=1,
-        device=torch.device("cpu"),
-        numbers=method.views,
-    )
+    encoder = build_encoder(recipe, parts.source.shape, parts.group_counts)
+    runtime = Runtime(1, "32-true", "cpu")
+    method = recipe.method.build(recipe, Given(parts.rank_source, parts.rank_count, parts.groups, encoder, runtime))
+    assert isinstance(method, MomentumContrast)
+    assert recipe.view_numbers == (0, 1, 2, 3)
+    feed = Feed(parts.source, parts.order, seed=1, device=torch.device("cpu"), numbers=recipe.view_numbers)
     step = next(feed.steps(0, 1))
-    lengths = parts.images.index.lengths[step.labels]
+    lengths = parts.source.index.lengths[step.ids]
     # Query and shot are 15 frames (four, every second, twice), and the video positive needs 6 + 7 more.
     expected = [[1, 2 if n >= 15 else EXCLUDED, 3 if n >= 28 else EXCLUDED] for n in lengths.tolist()]
     assert method._own_ranks(step).T.tolist() == expected
@@ -201,9 +202,20 @@ def test_the_plan_tells_what_becomes_of_short_and_broken_videos(source, tmp_path
     assert "10 long enough, 2 without video positive, 2 without shot and video positive" in text
     assert "left out: " in text
     assert "broken.mp4" in text
-    assert "3D-ResNet-10" in text
+    assert "encoder    resnet" in text
+    assert "depth 10" in text
     assert "frame rank 1, shot rank 2, video rank 3" in text
     assert "times 0.5 when the loss of 20 % of the samples, held out, has not fallen for 0 epochs" in text
+
+
+def clips_for_testing(videos):
+    """Video → its normalised test clips, `(clips, 3, frames, size, size)`, by what reads and normalises."""
+
+    def read(row):
+        settings = {"frames": 4, "stride": 2, "clips": 2, "size": 16}  # as in TINY
+        return videos.views.resize_and_normalise(read_test_clips(videos.index, row, **settings))
+
+    return read
 
 
 @pytest.fixture(scope="module")
@@ -221,18 +233,19 @@ def test_a_run_is_judged_and_finetuned(trained, source, monkeypatch):
             for key in ("train", "save", "log", "schedule")
         }
     )
-    monkeypatch.setattr("rince.evaluation.videos.load_recipe", lambda *_: short)
+    monkeypatch.setattr("rince.evaluation.finetune.load_recipe", lambda *_: short)
     said = rince("evaluate", trained, "--finetune").stderr
-    assert "left out of 'train'" in said
+    assert f"films: left out: {source / 'train' / 'run' / 'broken.mp4'} (" in said
     assert "finetuning on films" in said
     found = json.loads((trained / "results.json").read_text())["metrics"]
     run = open_trained(trained)
     features = {}
     for split in ("train", "test"):
-        index = load_index(str(source), split, run.clips)
+        videos = run.open(split)
+        index = videos.index
         with torch.inference_mode():
-            vectors = [run.encoder.features(clips_for_testing(run, index)(n)).mean(dim=0) for n in range(len(index))]
-        kept = load_file(trained / "features" / f"films-{split}.safetensors")["features"]
+            vectors = [run.encoder.features(clips_for_testing(videos)(n)).mean(dim=0) for n in range(len(index))]
+        kept = load_file(trained / "features" / f"{split}.safetensors")["features"]
         torch.testing.assert_close(kept, torch.stack(vectors), rtol=1e-4, atol=1e-5)
         features[split] = torch.nn.functional.normalize(kept, dim=1).numpy(), index.labels.numpy()
     # mAP by a plain loop.
@@ -244,9 +257,7 @@ def test_a_run_is_judged_and_finetuned(trained, source, monkeypatch):
     tuned = open_trained(trained / "finetune" / "films")
     assert tuned.recipe.model.start_from == str(trained.resolve())
     with torch.inference_mode():
-        outputs = [
-            tuned.encoder(clips_for_testing(tuned, index)(n), raw=True).softmax(dim=1).mean(dim=0) for n in range(4)
-        ]
+        outputs = [tuned.encoder(clips_for_testing(videos)(n), raw=True).softmax(dim=1).mean(dim=0) for n in range(4)]
     right = [int(output.argmax()) == label for output, label in zip(outputs, index.labels.tolist(), strict=True)]
     assert found["finetune/accuracy"] == np.mean(right)
     # A second time nothing is trained again; the finetuned run by itself has the same number.
@@ -268,17 +279,19 @@ def test_finetuning_starts_from_the_network_of_the_run(trained, source, tmp_path
         "train", recipe, f"model.start_from={trained}", "model.width=8", "--out", tmp_path / "other", check=False
     )
     assert done.returncode == 2
-    assert "holds another network than this recipe describes" in done.stderr
+    assert f"of the 72 tensors of this network, 12 fit those of {trained}" in done.stderr
+    assert "Give `model` the settings of that network" in done.stderr
 
 
 def test_videos_are_embedded_searched_and_the_encoder_exported(trained, source, tmp_path):
     rince("embed", trained, source / "test", "--out", tmp_path / "vectors.parquet")
     table = pq.read_table(tmp_path / "vectors.parquet").to_pydict()
     run = open_trained(trained)
-    index = load_index(str(source), "test", run.clips)
+    videos = run.open("test")
+    index = videos.index
     assert table["path"] == [str(path) for path in index.videos.paths]
     with torch.inference_mode():
-        first = run.encoder.features(clips_for_testing(run, index)(0)).mean(dim=0)
+        first = run.encoder.features(clips_for_testing(videos)(0)).mean(dim=0)
     assert table["vector"][0] == pytest.approx(first.tolist(), rel=1e-4, abs=1e-5)
     film, picture = source / "test" / "run" / "0.mp4", tmp_path / "near.png"
     lines = rince("neighbours", trained, film, source / "test", "-k", "2", "--picture", picture).stdout.splitlines()
@@ -289,7 +302,7 @@ def test_videos_are_embedded_searched_and_the_encoder_exported(trained, source, 
     rince("export", trained, "--out", tmp_path / "exported")
     assert json.loads((tmp_path / "exported" / "encoder.json").read_text())["input"]["shape"] == ["batch", 3, 4, 16, 16]
     graph = onnxruntime.InferenceSession(tmp_path / "exported" / "encoder.onnx")
-    clips = clips_for_testing(run, index)(1)
+    clips = clips_for_testing(videos)(1)
     features, _ = graph.run(None, {"images": clips.numpy()})
     with torch.inference_mode():
         assert features == pytest.approx(run.encoder.features(clips).numpy(), abs=1e-4)
@@ -301,10 +314,15 @@ def test_videos_are_embedded_searched_and_the_encoder_exported(trained, source, 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        (["ranks={kind: classes}"], "ranks.kind=clips, a section `clips` and method.kind=contrast go together"),
+        (
+            ["method={kind: in-batch}", "bank=null", "twin=null"],
+            "ranks.kind=clips ranks a query's own clips, which method.kind=in-batch does not tell from those of others; "
+            "use method.kind=contrast",
+        ),
+        (["method={kind: cross-entropy}", "bank=null", "twin=null", "loss=null"], "leave out `ranks`"),
         (["ranks={kind: clips, frame: 1, shot: 3}"], "must count from 1 without a gap, got (1, 3, -1)"),
-        (["clips.short=skip"], "clips.short"),
-        (["clips.frames=400"], "is long enough for"),
+        (["data.short=skip"], "data.short"),
+        (["data.frames=400"], "is long enough for"),
         (["data.test_split=test", "data.train_split=nosuch"], "nosuch"),
         (["schedule.held_out=0.01"], "raise schedule.held_out"),
     ],
@@ -316,7 +334,110 @@ def test_bad_recipes_for_videos(changes, message, source, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-def test_options_for_the_other_kind_of_data_are_refused(trained):
-    done = rince("evaluate", trained, "--outliers", "fashion", check=False)
+def test_ranks_of_clips_need_clips():
+    with pytest.raises(ConfigError, match="ranks of 3 keys of a sample's own need data that has them, such as data"):
+        load_recipe("demo/rince-in", ["ranks={kind: clips}"])
+
+
+def test_a_run_on_videos_may_be_ranked_by_class(source, tmp_path):
+    """Then a query has one key of its own, and any video with room for a clip will do."""
+    recipe = write_recipe(tmp_path, source)
+    values = yaml.safe_load(recipe.read_text()) | {"ranks": {"kind": "classes"}, "schedule": {"kind": "constant"}}
+    recipe.write_text(yaml.safe_dump(values | {"loss": {"terms": [{"temperature": 0.1}]}}))
+    parts = build_parts(load_recipe(recipe))
+    assert load_recipe(recipe).view_numbers == (0, 1)
+    assert len(parts.source) == 14
+    assert parts.source.outcomes == {"whole": 14, "shrunk": 0, "dropped_video": 0, "dropped_shot": 0, "left_out": 0}
+    assert parts.rank_labels.tolist() == [0] * 7 + [1] * 7
+    run = tmp_path / "run"
+    rince("train", recipe, "train.max_steps=2", "--out", run)
+    lines = metrics(run)
+    assert len(lines) == 2
+    assert all(np.isfinite(line["loss"]) for line in lines)
+    assert lines[1]["queries/1"] == 4
+    assert "similarity/negative" in lines[1]
+    kept = load_checkpoint(run / "last.ckpt", {"bank"})["bank"]["labels"]
+    assert set(kept[:8].tolist()) == {0, 1}, "what keys are remembered by is their class"
+    rince("evaluate", run)
+    assert "retrieval/class/map" in json.loads((run / "results.json").read_text())["metrics"]
+
+
+def test_some_classes_of_videos(source, tmp_path):
+    (tmp_path / "list.txt").write_text("run\n")
+    changes = [f"data.classes={tmp_path / 'list.txt'}"]
+    recipe = load_recipe(write_recipe(tmp_path, source), changes)
+    for split, number in (("train", 7), ("test", 2)):
+        whole = recipe.data.model_copy(update={"classes": None}).open(split, recipe.views)
+        videos = recipe.data.open(split, recipe.views)
+        assert videos.class_names == ("run",)
+        assert videos.labels.tolist() == [0] * number
+        assert videos.fingerprint != whole.fingerprint
+        kept = [row for row in range(len(whole)) if whole.labels[row] == 1]
+        assert [videos.name(row) for row in range(number)] == [whole.name(row) for row in kept]
+        assert torch.equal(videos.plain(torch.tensor([1])), whole.plain(torch.tensor(kept[1:2])))
+    (tmp_path / "both.txt").write_text("run\njump\n")
+    few = recipe.data.model_copy(update={"classes": str(tmp_path / "both.txt"), "limit": 5})
+    assert few.open("train", recipe.views).labels.tolist() == [0, 0, 0, 1, 1]
+    assert len(few.open("test", recipe.views)) == 4
+    (tmp_path / "list.txt").write_text("run\nswim\n")
+    done = rince("train", write_recipe(tmp_path, source), *changes, "--out", tmp_path / "run", check=False)
     assert done.returncode == 2
-    assert "was trained on videos; --outliers and --probe paper are for runs on images" in done.stderr
+    assert "lacks 1 of the 2 classes of" in done.stderr
+    assert "'swim' first" in done.stderr
+
+
+def test_a_run_on_some_classes_is_judged_on_them(source, tmp_path):
+    (tmp_path / "list.txt").write_text("run\njump\n")
+    for number in range(2):
+        write_video(source / "test" / "walk" / f"{number}.mp4", 20, first=3000 + 100 * number)
+    try:
+        recipe = write_recipe(tmp_path, source, train={"epochs": 1})
+        rince("train", recipe, f"data.classes={tmp_path / 'list.txt'}", "--out", tmp_path / "run")
+        rince("evaluate", tmp_path / "run")
+    finally:
+        shutil.rmtree(source / "test" / "walk")
+    noted = json.loads((tmp_path / "run" / "figures.json").read_text())["sets"]["films"]
+    assert noted["classes"] == ["jump", "run"]
+    assert noted["test"]["labels"] == [0, 0, 1, 1]
+
+
+def test_outliers_of_a_run_on_videos_are_judged(trained, source, tmp_path):
+    outliers = tmp_path / "waves"
+    for number in range(5):
+        write_video(outliers / "below" / f"{number}.mp4", 12 + number, first=2500 + 200 * number)
+    (outliers / "broken.mp4").write_bytes(b"no video")
+    run = tmp_path / "run"
+    shutil.copytree(trained, run)
+    said = rince("evaluate", run, "--outliers", outliers).stderr
+    assert f"outliers waves: left out: {outliers / 'broken.mp4'} (" in said
+    found = json.loads((run / "results.json").read_text())
+    kept = {name: load_file(run / "features" / f"{name}.safetensors")["features"] for name in FEATURES}
+    opened = open_trained(run)
+    videos = opened.find(str(outliers))
+    with torch.inference_mode():
+        vectors = [opened.encoder.features(clips_for_testing(videos)(n)).mean(dim=0) for n in range(5)]
+    torch.testing.assert_close(kept["outliers-waves"], torch.stack(vectors), rtol=1e-4, atol=1e-5)
+    train, test, out = (torch.nn.functional.normalize(kept[name], dim=1) for name in FEATURES)
+    # With 14 training videos, the score by neighbours is the cosine with the farthest of them.
+    inside, outside = (each @ train.T for each in (test, out))
+    above = (inside.amin(dim=1)[:, None] > outside.amin(dim=1)).double().mean()
+    assert found["metrics"]["outliers/waves/auroc_neighbours"] == pytest.approx(float(above), abs=1e-6)
+    for name in ("auroc", "fpr@95", "auroc_tied"):
+        assert 0 <= found["metrics"][f"outliers/waves/{name}"] <= 1
+    rince("report", run, "--out", tmp_path / "report")
+    assert (tmp_path / "report" / "figures" / "outliers-1-waves-roc.png").is_file()
+
+
+def test_options_that_videos_do_not_have_are_refused(trained, source, tmp_path):
+    run = tmp_path / "run"
+    shutil.copytree(trained, run, ignore=shutil.ignore_patterns("features", "*.json"))
+    for options, message in (
+        (["--probe", "paper"], f"--probe paper draws crops, and a video of '{source}' has none; use --probe fast"),
+        (["--outliers", "fashion"], "there is no file and no folder 'fashion'; give a video or a folder of videos"),
+        (["--outliers", f"{source}:imagenet100"], "outliers of data.kind=videos cannot be chosen by class"),
+    ):
+        done = rince("evaluate", run, *options, check=False)
+        assert done.returncode == 2
+        assert message in done.stderr
+        assert (run / "features").exists() == ("--outliers" in options)
+        assert not (run / "results.json").exists()

@@ -39,7 +39,8 @@ def run_of(number, **results):
             data=SimpleNamespace(source="photographs"),
             about="",
         ),
-        data=SimpleNamespace(levels=LEVELS, sets={}, thing="image"),
+        data=SimpleNamespace(levels=LEVELS, thing="image", train=range(1234)),
+        sets={"shop": None},
         test=SimpleNamespace(labels=torch.tensor([3, 2, 1, 0])),
         lines=lines,
         results={
@@ -174,7 +175,7 @@ def test_facts_say_what_a_run_is():
     text = re.sub("<[^>]*>", "|", numbers.facts([run_of(0, step=5000, of_steps=7000, seed=3, scale="reduced")]))
     cells = [cell for cell in text.split("|") if cell.strip()]
     assert cells == [
-        *("run", "scale", "seed", "steps", "training images", "loss", "data", "checkpoint", "run 0"),
-        *("reduced", "3", "5,000 of 7,000", "1,234", "τ 0.1 in, τ 0.25 out", "photographs", "0123456789ab"),
+        *("run", "scale", "seed", "steps", "training images", "judged on", "loss", "data", "checkpoint", "run 0"),
+        *("reduced", "3", "5,000 of 7,000", "1,234", "shop", "τ 0.1 in, τ 0.25 out", "photographs", "0123456789ab"),
     ]
     assert "|5,000|" in re.sub("<[^>]*>", "|", numbers.facts([run_of(0, step=5000, of_steps=5000)]))

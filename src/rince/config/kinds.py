@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from functools import cache
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, cast
 
 from pydantic import Field, create_model
 
@@ -95,8 +95,8 @@ def _settings(section: str, kind: str) -> Any:
         return found
     bases: dict[str, Any] = {"data": CalledData, "model": CalledModel, "ranks": CalledRanks}
     fields: dict[str, Any] = {"kind": (str, kind)}
-    made: Any = create_model(f"{kind}Settings", __base__=bases[section], **fields)
-    made.function = staticmethod(found)  # type: ignore[attr-defined]
+    made = cast("Any", create_model(f"{kind}Settings", __base__=bases[section], **fields))
+    made.function = staticmethod(found)
     return made
 
 

@@ -135,9 +135,9 @@ class JudgedSet:
     ) -> Verdict:
         """All numbers of the set."""
         run = self.run
+        drawn_anew = self.train.for_probe() if probe == "paper" else None  # is refused, if need be, before all work
         for source in (self.train, self.test):
-            for note in source.notes()[:SHOWN]:
-                say(f"{source.source}: {note}")
+            _tell_notes(source, source.source, say)
         samples = [load_samples(run, s, self.levels, f"{self._prefix}{side}", tell) for side, s in self._sides()]
         classified, how = self._classified(finetune=finetune, tell=tell, say=say)
         ranks = None
@@ -150,7 +150,7 @@ class JudgedSet:
                 for name, source in by_name(list(outliers), outlier_name, "outlier sets").items()
             },
             probe=probe,
-            epoch_features=_epoch_features(run, self.train.for_probe()) if probe == "paper" else None,
+            epoch_features=None if drawn_anew is None else _epoch_features(run, drawn_anew),
             rank_source=ranks if ranks is not None and ranks.by == "class" else None,
             rank_name=f"ranks.kind={run.recipe.ranks.kind}" if run.recipe.ranks else "",
             classified=classified,
@@ -240,7 +240,7 @@ def regrouped(run: TrainedRun, noted: dict[str, Any], samples: Source) -> bool:
         levels = class_levels(samples, _data_of(run, noted["source"]).taxonomy)
     except RinceError:  # the taxonomy is gone
         return False
-    return levels_fingerprint(levels) != noted["grouping"]
+    return levels_fingerprint(levels) != str(noted["grouping"])
 
 
 def load_samples(run: TrainedRun, source: Source, levels: dict[str, list[str]], name: str, tell: Tell) -> Samples:
@@ -250,11 +250,18 @@ def load_samples(run: TrainedRun, source: Source, levels: dict[str, list[str]], 
     return Samples(made.features, labels, made.embeddings)
 
 
+def _tell_notes(source: Source, name: str, say: Say) -> None:
+    notes = source.notes()
+    for note in notes[:SHOWN]:
+        say(f"{name}: {note}")
+    if len(notes) > SHOWN:
+        say(f"{name}: … and {len(notes) - SHOWN} more")
+
+
 def _outliers(run: TrainedRun, name: str, place: str, tell: Tell, say: Say) -> Tensor:
     where, classes = split_source(place)
     source: Source = run.recipe.data.outliers(where, run.recipe.views, classes=classes)
-    for note in source.notes()[:SHOWN]:
-        say(f"outliers {name}: {note}")
+    _tell_notes(source, f"outliers {name}", say)
     made = embed_once(run, source, f"outliers-{name}", tell=lambda done, of: tell(f"features, {name}", done, of))
     return made.features
 
