@@ -1,7 +1,4 @@
-"""Draws docs/figures/rooms.svg: which room imports which, from the files themselves.
-
-    python docs/figures/draw_rooms.py
-"""
+"""Draws docs/figures/rooms.svg, which room imports which, from the files themselves."""
 
 import sys
 from collections import Counter
@@ -16,7 +13,7 @@ INK, MUTED, LINE, FILL = "#1c2330", "#6b7280", "#d5d9e0", "#1f8a80"
 
 
 def draw() -> str:
-    from test_rooms import ORDER, edges
+    from test_rooms import ORDER, edges  # noqa: PLC0415 - of the tests, which keep the direction
 
     counts = Counter((room, other) for room, other, _ in edges())
     size = len(ORDER) * CELL
@@ -31,7 +28,8 @@ def draw() -> str:
         middle = number * CELL + CELL / 2
         out.append(
             f'<text x="{LEFT - 12}" y="{TOP + middle + 5}" text-anchor="end" fill="{INK}">{escape(room)}</text>'
-            f'<text transform="translate({LEFT + middle + 5} {TOP - 12}) rotate(-60)" fill="{INK}">{escape(room)}</text>'
+            f'<text transform="translate({LEFT + middle + 5} {TOP - 12}) rotate(-60)" fill="{INK}">'
+            f"{escape(room)}</text>"
         )
         for column, other in enumerate(ORDER):
             x, y = LEFT + column * CELL, TOP + number * CELL

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 from rince.lazy import load_on_use
 
 if TYPE_CHECKING:
-    from rince import encoders, evaluation, sources
+    from rince import encoders as encoders
+    from rince import evaluation as evaluation
+    from rince import sources as sources
     from rince.bank import MemoryBank
     from rince.errors import ConfigError, DataError, RinceError, ShapeError
     from rince.loss import (

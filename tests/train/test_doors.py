@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 import yaml
+from safetensors.torch import load_file, save_file
 from torch import nn
 
 import rince
@@ -169,7 +170,7 @@ def test_ranks_of_a_users_own(tmp_path):
     assert "ranking/trained/ndcg" in metrics  # judged by the ranks it was trained with, beside the taxonomy's
     with pytest.raises(rince.ConfigError, match="must say `ranks`, `by` and `fingerprint`"):
         fitted(tmp_path / "other", rank_source=lambda a, b: a)
-    with pytest.raises(rince.ConfigError, match="was given as an object|were given as an object"):
+    with pytest.raises(rince.ConfigError, match="were given as an object"):
         rince.open_run(tmp_path / "run", source=photos(), encoder=network()).resume()
 
 
@@ -308,8 +309,6 @@ def exported(folder):
 
 def test_weights_of_a_file_are_the_start(tmp_path, capsys):
     weights = exported(tmp_path)
-    from safetensors.torch import load_file, save_file
-
     rince.fit(
         tmp_path / "tiny.yaml",
         f"model.start_from={weights}",
@@ -348,8 +347,6 @@ def test_weights_of_a_file_are_the_start(tmp_path, capsys):
 )
 def test_weights_that_do_not_fit_are_accounted_for_and_leave_no_folder(tmp_path, damage, match):
     weights = exported(tmp_path)
-    from safetensors.torch import load_file, save_file
-
     if damage is None:
         weights.write_bytes(b"no weights")
     else:

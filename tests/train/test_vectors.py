@@ -3,6 +3,9 @@
 import json
 
 import numpy as np
+import onnxruntime
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 import torch.nn.functional as F
@@ -10,8 +13,10 @@ import yaml
 
 import rince
 from oracles.naive_loss import naive_loss
+from rince.config import load_recipe
 from rince.draws import uniform
 from rince.sources.vectors import VectorData
+from rince.train.setup import build_encoder
 from rince.views.vectors import VectorViewSettings
 from train.tiny import rince as command
 
@@ -32,9 +37,6 @@ def write_vectors(folder, number=60, dim=10, kind="npz"):
         if kind == "npz":
             np.savez(folder / f"{split}.npz", features=vectors, **levels)
         else:
-            import pyarrow as pa
-            import pyarrow.parquet as pq
-
             table = pa.table({"vector": list(vectors), **{name: list(level) for name, level in levels.items()}})
             pq.write_table(table, folder / f"{split}.parquet")
     return folder
@@ -62,8 +64,6 @@ def test_vectors_train_are_judged_shown_and_exported(tmp_path):
     assert found.count("\n  ") == 60 * 5
     command("embed", run, tmp_path / "vectors" / "test.npz", "--out", tmp_path / "embedded.parquet")
     command("export", run, "--out", tmp_path / "exported")
-    import onnxruntime
-
     session = onnxruntime.InferenceSession(tmp_path / "exported" / "encoder.onnx")
     vectors = np.load(tmp_path / "vectors" / "test.npz")["features"]
     features = session.run(["features"], {"images": vectors})[0]
@@ -92,9 +92,6 @@ def test_the_first_step_is_that_of_a_naive_loop(tmp_path):
         assert view == pytest.approx(expected.float(), abs=1e-4)
     encoder = rince.open_run(run).trained().encoder  # after one step
     with torch.random.fork_rng():
-        from rince.config import load_recipe
-        from rince.train.setup import build_encoder
-
         first = build_encoder(load_recipe(run / "recipe.yaml"), (10,), [4, 3])
     embeddings = first(torch.cat(made.views))
     similarities = (embeddings @ embeddings.T).detach().double()

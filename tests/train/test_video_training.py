@@ -178,7 +178,7 @@ def test_the_first_steps_are_those_of_a_plain_loop(source, tmp_path):
     encoder = open_trained(tmp_path / "start").encoder.train()
     parts = build_parts(recipe)
     feed = Feed(
-        *(parts.images, parts.labels, parts.views, parts.order),
+        *(parts.source, parts.order),
         seed=recipe.seed,
         device=torch.device("cpu"),
         numbers=(0, 1, 2, 3),
@@ -187,7 +187,7 @@ def test_the_first_steps_are_those_of_a_plain_loop(source, tmp_path):
     def batches():
         for number, step in enumerate(feed.steps(0, 3)):
             ids = parts.order.epoch(0)[6 * number : 6 * (number + 1)]
-            lengths = parts.images.index.lengths[ids].tolist()
+            lengths = parts.source.index.lengths[ids].tolist()
             own = [(1, 2 if length >= 15 else -1, 3 if length >= 28 else -1) for length in lengths]
             yield step.views, ids, own, lambda query, past: -1 if past in (query, -1) else 0, 0.01
 
