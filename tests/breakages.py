@@ -277,7 +277,7 @@ BREAKAGES = (
     Breakage(
         "bank-forgets-where-it-was",
         "self._cursor.copy_((self._cursor + len(keys)) % len(self.keys))",
-        "self._cursor.copy_(self._cursor + len(keys))",
+        "pass",
         "tests/unit/test_bank.py -k deque",
     ),
     Breakage(
@@ -425,7 +425,7 @@ BREAKAGES = (
         "probe-with-test-statistics",
         "(train - mean) / std, (test - mean) / std",
         "(train - mean) / std, (test - test.mean(dim=0)) / test.std(dim=0)",
-        f"{PROBE} {JUDGE} -k 'converged or training_set'",
+        f"{PROBE} -k measured",
     ),
     Breakage(
         "probe-rate-never-falls",

@@ -15,7 +15,15 @@ from safetensors.torch import load_file, save_file
 
 from rince.config import load_recipe
 from rince.errors import DataError
-from rince.evaluation import linear_probe, mean_average_precision, recall_at_k
+from rince.evaluation import (
+    ClassGaussians,
+    auroc,
+    fpr_at_recall,
+    linear_probe,
+    mean_average_precision,
+    neighbour_score,
+    recall_at_k,
+)
 from rince.evaluation.judge import judge
 from rince.evaluation.metrics import parse
 from rince.evaluation.samples import Samples, read_samples
@@ -115,8 +123,20 @@ def test_outliers_of_another_size_are_resized_and_that_is_said(run, pictures):
     done = rince("evaluate", run, "--outliers", pictures)
     assert f"outliers {pictures.name}: 7 images of several sizes, resized to 16" in done.stderr
     metrics = json.loads((run / "results.json").read_text())["metrics"]
-    for name in ("auroc", "fpr@95", "auroc_tied", "auroc_neighbours"):
-        assert 0 <= metrics[f"outliers/{pictures.name}/{name}"] <= 1
+    train, test = load_images("fashion", "train", limit=200), load_images("fashion", "test")
+    known, inliers = features_by_hand(run, train.images), features_by_hand(run, test.images)
+    outliers = load_file(run / "features" / f"outliers-{pictures.name}.safetensors")["features"]
+    assert len(outliers) == 7
+    torch.testing.assert_close(outliers[:6], inliers[:6], rtol=1e-4, atol=1e-4)  # the pictures are test images
+    full, tied = ClassGaussians(known, train.labels), ClassGaussians(known, train.labels, covariance="tied")
+    expected = {
+        "auroc": auroc(full.score(inliers), full.score(outliers)),
+        "fpr@95": fpr_at_recall(full.score(inliers), full.score(outliers)),
+        "auroc_tied": auroc(tied.score(inliers), tied.score(outliers)),
+        "auroc_neighbours": auroc(*(neighbour_score(x, known, k=50) for x in (inliers, outliers))),
+    }
+    for name, value in expected.items():
+        assert metrics[f"outliers/{pictures.name}/{name}"] == pytest.approx(value, abs=5e-3), name
     figures = json.loads((run / "figures.json").read_text())
     assert sum(figures["outliers"][pictures.name]["inliers"]) == pytest.approx(1, abs=1e-3)
 

@@ -6,11 +6,14 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from safetensors.torch import load_file
 
+from rince.evaluation import ClassGaussians, auroc
 from rince.evaluation import evaluate as evaluation
 from rince.evaluation.trained import open_trained
 from rince.hierarchy import text
 from rince.hierarchy.class_lists import read_class_list
+from rince.sources.images import load_images
 from train.tiny import TINY, rince, write_recipe
 
 INLIERS = ["n02123045", "n02123159", "n02125311", "n01440764"]  # tabby, tiger cat, cougar, tench
@@ -55,7 +58,15 @@ def test_train_and_judge_with_ranks_from_wordnet(imagenet, tmp_path):
     rince("evaluate", run, "--outliers", f"{imagenet}:{imagenet.parent}/strangers.txt")
     results = json.loads((run / "results.json").read_text())
     assert results["samples"] == {"imagenet": {"train": 40, "test": 16}}
-    assert 0 <= results["metrics"]["outliers/strangers/auroc"] <= 1
+    train, test, strangers = (
+        load_file(run / "features" / f"{name}.safetensors")["features"]
+        for name in ("train", "test", "outliers-strangers")
+    )
+    gaussians = ClassGaussians(
+        train, load_images(str(imagenet), "train", classes=f"{imagenet.parent}/inliers.txt").labels
+    )
+    expected = auroc(gaussians.score(test), gaussians.score(strangers))
+    assert results["metrics"]["outliers/strangers/auroc"] == pytest.approx(expected, abs=1e-6)
     done = rince("evaluate", run, "--outliers", f"{imagenet}:imagenet100", check=False)
     assert done.returncode == 2
     assert "lacks 99 of the 100 classes of 'imagenet100'" in done.stderr

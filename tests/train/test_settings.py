@@ -84,7 +84,11 @@ def test_the_first_step_of_a_baseline_is_the_gradient_of_its_loss(name, tmp_path
     ]
     loss = loss_of(encoder, views, images.labels[ids], group, **settings)
     gradients = torch.autograd.grad(loss, list(encoder.parameters()))
-    assert lines(tmp_path / "run")[0]["loss"] == pytest.approx(float(loss.detach()), rel=1e-4)
+    line = lines(tmp_path / "run")[0]
+    assert line["loss"] == pytest.approx(float(loss.detach()), rel=1e-4)
+    if loss_of is classified:
+        said = encoder(views[0], raw=True)[:, :10].argmax(dim=1)
+        assert line["accuracy"] == pytest.approx(float((said == images.labels[ids]).float().mean()))
     saved = torch.load(tmp_path / "run" / "last.ckpt", weights_only=True)["encoder"]
     found = {name: saved[name] for name, _ in encoder.named_parameters()}
     expected = {
@@ -132,14 +136,15 @@ def test_a_setting_changes_the_loss_of_the_second_step(changes, override, tmp_pa
 
 
 def test_what_dropout_hides_differs_from_step_to_step(tmp_path):
-    """One batch is the whole epoch, its view is always the whole image, and no weight moves."""
+    """There is one image, its view is always the whole of it, and no weight moves."""
     path = write_recipe(
         tmp_path,
         method={"kind": "cross-entropy", "dropout": 0.5},
         loss=None,
-        data={"source": "fashion", "taxonomy": "fashion", "limit": 20},
+        data={"source": "fashion", "taxonomy": "fashion", "limit": 1},
+        model=TINY["model"] | {"norm": "group"},
         views=TINY["views"] | {"flip": 0.0, "crop_scale": [1.0, 1.0], "crop_ratio": [1.0, 1.0]},
-        train={"epochs": 3, "batch": 20},
+        train={"epochs": 3, "batch": 1},
         log={"every_steps": 1, "logger": "none"},
     )
     rince("train", path, *STILL, "--out", tmp_path / "hidden")

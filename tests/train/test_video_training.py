@@ -161,7 +161,10 @@ def test_own_keys_that_a_short_video_lacks_take_no_part(source, tmp_path):
 
 
 def test_the_first_steps_are_those_of_a_plain_loop(source, tmp_path):
-    """Every query against frame, shot and video, and the frame's key goes into the bank, under the video's number."""
+    """Every query against frame, shot and video, and the frame's key goes into the bank, under the video's number.
+
+    The fourth step is of the second epoch, where past clips of the same videos are in the bank and take no part.
+    """
     path = write_recipe(
         tmp_path,
         source,
@@ -169,7 +172,7 @@ def test_the_first_steps_are_those_of_a_plain_loop(source, tmp_path):
         model={**TINY["model"], "norm": "group"},
         twin={"momentum": 0.7},
         optimizer={"lr": 0.01, "weight_decay": 0.1},
-        train={"batch": 6, "max_steps": 3},
+        train={"batch": 6, "max_steps": 4},
         bank={"size": 13},
     )
     recipe = load_recipe(path)
@@ -185,8 +188,9 @@ def test_the_first_steps_are_those_of_a_plain_loop(source, tmp_path):
     )
 
     def batches():
-        for number, step in enumerate(feed.steps(0, 3)):
-            ids = parts.order.epoch(0)[6 * number : 6 * (number + 1)]
+        for number, step in enumerate(feed.steps(0, 4)):
+            epoch, within = divmod(number, 3)  # 14 videos
+            ids = parts.order.epoch(epoch)[6 * within : 6 * (within + 1)]
             lengths = parts.source.index.lengths[ids].tolist()
             own = [(1, 2 if length >= 15 else -1, 3 if length >= 28 else -1) for length in lengths]
             yield step.views, ids, own, lambda query, past: -1 if past in (query, -1) else 0, 0.01

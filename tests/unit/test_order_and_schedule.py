@@ -3,7 +3,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from rince.config import ScheduleSettings, load_recipe
@@ -89,6 +89,7 @@ def test_a_share_of_nothing_is_refused():
     patience=st.integers(0, 4),
     factor=st.sampled_from([0.1, 0.5]),
 )
+@example(losses=[1.0] * 40, patience=1, factor=0.1)  # down to the floor
 @settings(deadline=None, max_examples=60)
 def test_the_rate_falls_as_torchs_scheduler_lets_it(losses, patience, factor):
     weight = torch.nn.Parameter(torch.zeros(1))

@@ -31,6 +31,19 @@ def test_the_fast_probe_is_converged_logistic_regression():
     assert result.best_test_accuracy == result.accuracy
 
 
+def test_the_test_set_is_measured_by_the_training_set():
+    """A test set of other classes' shares, or elsewhere, is not moved to where the training set was."""
+    train, test, labels = data()
+    test = test * 1.5 + 4
+    scaler = StandardScaler().fit(train)
+    reference = LogisticRegression(C=1 / (1e-4 * len(train)), max_iter=5000, tol=1e-8)
+    reference.fit(scaler.transform(train), labels["train_labels"])
+    expected = reference.score(scaler.transform(test), labels["test_labels"])
+    moved = reference.score(StandardScaler().fit_transform(test), labels["test_labels"])
+    assert abs(expected - moved) > 0.1
+    assert linear_probe(train, test, **labels).accuracy == pytest.approx(expected, abs=0.0034)
+
+
 def test_the_papers_probe_is_sgd_with_its_schedule():
     train, test, labels = data()
     shrink = 0.1 / train.std(0)  # so that a rate of 5 does not amplify the last bit
