@@ -64,7 +64,7 @@ def test_the_first_step_of_a_baseline_is_the_gradient_of_its_loss(name, tmp_path
         seed=3,
         method=method,
         loss={"terms": [{"temperature": 0.1}]} if name == "two heads" else None,
-        bank={"size": 40, "start": "random"},
+        bank={"size": 40, "start": "random"} if name == "two heads" else None,
         model=TINY["model"] | {"norm": "group"},
         optimizer={"lr": 0.5, "weight_decay": 0.01},
         schedule={"kind": "constant"},
@@ -99,9 +99,9 @@ def test_the_first_step_of_a_baseline_is_the_gradient_of_its_loss(name, tmp_path
     assert max(float(gradient.abs().max()) for gradient in gradients) > 0.01
 
 
-FAST_AP = {"method": {"kind": "fast-ap"}, "loss": None}
+FAST_AP = {"method": {"kind": "fast-ap"}, "loss": None, "bank": None}
 TRIPLET = {"method": {"kind": "triplet", "margins": [0.2, 0.4, 0.6]}, "loss": None}
-HIERARCHICAL = {"method": {"kind": "hierarchical-triplet", "anchors": 3, "near": 4, "random": 17}, "loss": None}
+HIERARCHICAL = {"method": {"kind": "hierarchical-triplet", "anchors": 3, "near": 4, "random": 17}, "loss": None, "bank": None}
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ HIERARCHICAL = {"method": {"kind": "hierarchical-triplet", "anchors": 3, "near":
         (FAST_AP, "method.categories=4"),
         (HIERARCHICAL, "method.slack=0.9"),
         (TRIPLET, "method.margins=[0.6, 0.4, 0.2]"),
-        ({"method": {"kind": "cross-entropy"}, "loss": None}, "method.dropout=0.9"),
+        ({"method": {"kind": "cross-entropy"}, "loss": None, "bank": None}, "method.dropout=0.9"),
         ({}, "loss.over_ranks=mean"),
         ({}, "loss.over_positives=sum"),
         ({}, "loss.terms.1.positives=in"),
@@ -141,6 +141,7 @@ def test_what_dropout_hides_differs_from_step_to_step(tmp_path):
         tmp_path,
         method={"kind": "cross-entropy", "dropout": 0.5},
         loss=None,
+        bank=None,
         data={"source": "fashion", "taxonomy": "fashion", "limit": 1},
         model=TINY["model"] | {"norm": "group"},
         views=TINY["views"] | {"flip": 0.0, "crop_scale": [1.0, 1.0], "crop_ratio": [1.0, 1.0]},
