@@ -91,7 +91,7 @@ def _settings(section: str, kind: str) -> Any:
     bases: dict[str, Any] = {"data": CalledData, "model": CalledModel, "ranks": CalledRanks}
     fields: dict[str, Any] = {"kind": (str, kind)}
     made: Any = create_model(f"{kind}Settings", __base__=bases[section], **fields)
-    made.function = staticmethod(found)
+    made.function = staticmethod(found)  # type: ignore[attr-defined]
     return made
 
 
