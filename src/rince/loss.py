@@ -102,6 +102,10 @@ class RankedLoss(Protocol):
         """The loss of `(queries, dim)` and `(candidates, dim)` embeddings of unit length and their ranks."""
         ...
 
+    def explain(self, ranks: Tensor, **inputs: Tensor) -> DataError:
+        """Why the loss of these inputs is NaN or infinite, as an error to raise."""
+        ...
+
 
 def ranked_info_nce(
     similarities: Tensor,

@@ -357,10 +357,12 @@ def _patches():
 
 @contextlib.contextmanager
 def pretend_runtime():
-    """Lets every `rince.train.runtime.Runtime` made inside run on the device, whatever accelerator it is asked for."""
-    from rince.train.runtime import Runtime  # noqa: PLC0415 - brings Fabric
+    """Lets all of rince run on the device: every `Runtime` made inside, whatever accelerator it is asked for, and what
+    evaluation opens, but where it asks for the CPU."""
+    from rince.evaluation import trained  # noqa: PLC0415 - both bring much
+    from rince.train.runtime import Runtime  # noqa: PLC0415
 
-    original = Runtime.__init__
+    original, best = Runtime.__init__, trained.best_device
 
     def start(self, devices=1, precision="32-true", accelerator="auto", *args, **options):
         original(self, devices, precision, "cpu", *args, **options)
@@ -368,7 +370,8 @@ def pretend_runtime():
         self.fabric.accelerator.setup_device = lambda device: None  # would want a CPU
 
     Runtime.__init__ = start
+    trained.best_device = lambda accelerator="auto": CPU if accelerator == "cpu" else PRETEND
     try:
         yield
     finally:
-        Runtime.__init__ = original
+        Runtime.__init__, trained.best_device = original, best

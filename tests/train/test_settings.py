@@ -101,7 +101,11 @@ def test_the_first_step_of_a_baseline_is_the_gradient_of_its_loss(name, tmp_path
 
 FAST_AP = {"method": {"kind": "fast-ap"}, "loss": None, "bank": None}
 TRIPLET = {"method": {"kind": "triplet", "margins": [0.2, 0.4, 0.6]}, "loss": None}
-HIERARCHICAL = {"method": {"kind": "hierarchical-triplet", "anchors": 3, "near": 4, "random": 17}, "loss": None, "bank": None}
+HIERARCHICAL = {
+    "method": {"kind": "hierarchical-triplet", "anchors": 3, "near": 4, "random": 17},
+    "loss": None,
+    "bank": None,
+}
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import io
 import json
 import logging
@@ -47,11 +48,11 @@ def export(run: TrainedRun, folder: Path) -> list[Path]:
     except OSError as error:
         raise ConfigError(f"cannot write {folder}: {error.strerror}; choose another --out") from None
     weights, graph, about = folder / WEIGHTS, folder / ONNX, folder / ABOUT
-    state = {name: tensor.contiguous() for name, tensor in run.encoder.state_dict().items()}
+    encoder = copy.deepcopy(run.encoder).cpu()  # a file is the same wherever the run was opened
+    state = {name: tensor.contiguous() for name, tensor in encoder.state_dict().items()}
     write_whole(weights, save(state, metadata={"recipe": run.recipe.name, "checkpoint": run.checkpoint}))
     shape = list(run.shape)
-    example = torch.zeros(2, *shape, device=run.device)
-    _write_onnx(_Both(run.encoder), example, graph)
+    _write_onnx(_Both(encoder), torch.zeros(2, *shape), graph)
     facts = {
         "recipe": run.recipe.name,
         "checkpoint": run.checkpoint,

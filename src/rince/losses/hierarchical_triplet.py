@@ -13,6 +13,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from rince.devices import looking_is_free
+from rince.losses.counting import violated
 from rince.ranks import TableRanks
 
 FOLLOW = 0.9  # of the running mean
@@ -41,16 +43,34 @@ class HierarchicalTriplet(nn.Module):
         distances = (2 - 2 * embeddings.float() @ embeddings.float().T).clamp(min=0)
         same = labels[:, None] == labels
         pairs = same & ~torch.eye(len(labels), dtype=torch.bool, device=labels.device)
+        if not looking_is_free(distances.device):
+            return self._unseen(distances, pairs, same, labels)
         self._remember(distances.detach(), pairs, labels)
         anchors, positives = pairs.nonzero(as_tuple=True)
         if len(anchors) == 0 or bool(same.all()):
             return embeddings.sum() * 0
-        start = self.within.mean()
-        meeting: Tensor = self.get_buffer("meeting")[labels][:, labels]
-        margins = self.slack + start + meeting * (4 - start) / self.levels - self.within[labels][:, None]
+        margins = self._margins(labels)
         violation = distances[anchors, positives][:, None] + (margins - distances)[anchors]
         negatives = ~same[anchors]
         return (violation.clamp(min=0) * negatives).sum() / (2 * negatives.sum())
+
+    def _margins(self, labels: Tensor) -> Tensor:
+        """`(batch, batch)`: α of an anchor and a negative."""
+        start = self.within.mean()
+        meeting: Tensor = self.get_buffer("meeting")[labels][:, labels]
+        return self.slack + start + meeting * (4 - start) / self.levels - self.within[labels][:, None]
+
+    def _unseen(self, distances: Tensor, pairs: Tensor, same: Tensor, labels: Tensor) -> Tensor:
+        """The same on an accelerator, where choosing pairs would make the host wait for their number."""
+        with torch.no_grad():
+            of_class = (torch.arange(len(self.within), device=labels.device)[:, None] == labels).float()
+            number = of_class @ pairs.sum(dim=1).float()
+            mean = of_class @ (distances * pairs).sum(dim=1) / number.clamp(min=1)
+            self.within.copy_(torch.where(number > 0, FOLLOW * self.within + (1 - FOLLOW) * mean, self.within))
+            triplets = (pairs.sum(dim=1) * (~same).sum(dim=1)).sum()
+        levels = distances - self._margins(labels)
+        counts, beyond = violated(distances, pairs, levels, ~same)
+        return ((counts * distances).sum() - (beyond * levels).sum()) / (2 * triplets.clamp(min=1))
 
     def _remember(self, distances: Tensor, pairs: Tensor, labels: Tensor) -> None:
         for label in labels.unique():

@@ -14,9 +14,12 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from rince.checks import check_similarities
-from rince.errors import ConfigError
+from rince.checks import check_rank_values, check_similarities, why_not_finite
+from rince.devices import looking_is_free, nan_unless
+from rince.errors import ConfigError, DataError
 from rince.loss import LossOutput
+from rince.losses.counting import violated
+from rince.ranks import all_allowed
 
 
 class RankedTriplet(nn.Module):
@@ -58,7 +61,14 @@ class RankedTriplet(nn.Module):
             for rank, margin in enumerate(self.margins, start=1)
         ]
         per_rank = torch.stack(terms) / (used if divisor is None else divisor).clamp(min=1e-12)
-        return LossOutput(per_rank.sum(), per_rank.detach(), used)
+        total = per_rank.sum()
+        if not looking_is_free(similarities.device):
+            total = nan_unless(all_allowed(ranks, self.rank_count), total)
+        else:
+            check_rank_values(ranks, self.rank_count)
+            if not total.isfinite():
+                raise why_not_finite(similarities=similarities)
+        return LossOutput(total, per_rank.detach(), used)
 
     def from_embeddings(
         self, queries: Tensor, candidates: Tensor, ranks: Tensor, *, divisor: Tensor | None = None
@@ -70,30 +80,17 @@ class RankedTriplet(nn.Module):
         """`(ranks,)`: how many queries have a positive of each rank."""
         return torch.stack([(ranks == rank).any(dim=1).sum() for rank in range(1, self.rank_count + 1)])
 
+    def explain(self, ranks: Tensor, **inputs: Tensor) -> DataError:
+        """Why the loss of these inputs is NaN or infinite, as an error to raise; see `RankedInfoNCE.explain`."""
+        try:
+            check_rank_values(ranks, self.rank_count)
+        except DataError as error:
+            return error
+        return why_not_finite(**inputs)
+
 
 def _violated_mean(distances: Tensor, positives: Tensor, opponents: Tensor, margin: float) -> Tensor:
-    """`(queries,)`: mean of d(q, p) + m - d(q, n) over a query's triplets where that is positive, else 0.
-
-    The product of positives and opponents is never made. The violated triplets add, for every positive, as many times
-    d(q, p) + m as opponents are nearer than that, and take off, for every opponent, as many times d(q, n) as positives
-    reach beyond it. Both counts come from one search of the opponents among the sorted positives.
-    """
-    with torch.no_grad():
-        reach = _packed(distances + margin, positives).sort(dim=1).values
-        passed = torch.searchsorted(reach, distances, right=True)  # positives that do not reach beyond an opponent
-        beyond = (reach.shape[1] - passed) * opponents
-        nearer = torch.zeros(len(reach), reach.shape[1] + 1, dtype=torch.int64, device=reach.device)
-        nearer = nearer.scatter_add_(1, passed, opponents.long()).cumsum(dim=1)
-        place = torch.searchsorted(reach, distances + margin)  # of a positive among its like; ties have equal counts
-        counts = nearer.gather(1, place) * positives
+    """`(queries,)`: mean of d(q, p) + m - d(q, n) over a query's triplets where that is positive, else 0."""
+    counts, beyond = violated(distances + margin, positives, distances, opponents)
     violation = (counts * (distances + margin)).sum(dim=1) - (beyond * distances).sum(dim=1)
     return violation / counts.sum(dim=1).clamp(min=1)
-
-
-def _packed(values: Tensor, chosen: Tensor) -> Tensor:
-    """`(rows, most chosen in a row)`: the chosen values of every row; -inf where it has fewer."""
-    place = chosen.cumsum(dim=1)
-    packed = values.new_full((len(values), max(1, int(place[:, -1].max()))), -torch.inf)
-    rows, columns = chosen.nonzero(as_tuple=True)
-    packed[rows, place[rows, columns] - 1] = values[rows, columns]
-    return packed

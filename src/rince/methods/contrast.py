@@ -14,7 +14,7 @@ from rince.errors import DataError
 from rince.loss import LossOutput, RankedLoss
 from rince.methods.method import Given, Method, MethodKind, Outcome, Runtime, build_loss
 from rince.methods.summary import WATCHED, similarity_summary
-from rince.moco import compare, own_and_bank_ranks
+from rince.moco import ContrastStep, compare, own_and_bank_ranks
 from rince.momentum import MomentumTwin
 from rince.ranks import EXCLUDED
 from rince.sources.feed import Step
@@ -65,7 +65,8 @@ class MomentumContrast(Momentum):
         self.loss = self.make_loss(recipe)
         # A recipe may have more terms than the taxonomy has ranks; the last rank there is meets the negatives.
         self.rank_count = min(self.loss.rank_count, given.rank_count)
-        self.own_ranks = torch.tensor([rank for rank in recipe.own_ranks if rank != EXCLUDED], dtype=torch.int8)
+        own_ranks = [rank for rank in recipe.own_ranks if rank != EXCLUDED]
+        self.own_ranks = torch.tensor(own_ranks, dtype=torch.int8, device=given.runtime.device)
 
     def make_loss(self, recipe: Recipe) -> RankedLoss:
         """The ranked loss that is trained."""
@@ -80,7 +81,7 @@ class MomentumContrast(Momentum):
         # DDP averages gradients over processes; with this divisor that is the gradient of the whole batch's loss.
         divisor = runtime.total(counted.float()) / runtime.processes
         make_keys = self.key_maker(step)
-        outputs, keys, summary = [], [], None
+        outputs, keys, seen, summary = [], [], [], None
         parts = torch.arange(len(labels), device=labels.device).tensor_split(self.recipe.train.accumulate)
         for number, part in enumerate(parts, start=1):
             with runtime.no_sync(encoder, enabled=number < len(parts)):
@@ -95,15 +96,16 @@ class MomentumContrast(Momentum):
                 runtime.backward(output.total)
             outputs.append(output)
             keys.append(now.keys[0])
+            seen += [now._replace(queries=now.queries.detach())] if logged else []
             if logged and summary is None:
                 some = now.queries[:WATCHED].detach() @ now.candidates.T
                 summary = similarity_summary(some, now.ranks[:WATCHED], self.rank_count)
         self.remember(keys, labels, step)
-        return Outcome(log_values(outputs, runtime), summary)
+        return Outcome(log_values(outputs, runtime), summary, lambda: why_not_finite(self.loss, outputs, seen))
 
     def _own_ranks(self, step: Step) -> Tensor:
-        """`(key views, samples)`: what a sample's own keys are to it; -1 where it lacks one, as short videos do."""
-        ranks = self.own_ranks.to(step.ids.device)[:, None].expand(-1, len(step.ids))
+        """`(key views, samples)`: what a sample's own keys are to it; -1 where it lacks the view, as short videos."""
+        ranks = self.own_ranks[:, None].expand(-1, len(step.ids))
         return ranks if step.present is None else ranks.masked_fill(~step.present[:, 1:].T, EXCLUDED)
 
     def validate(self, encoder: nn.Module, steps: Iterable[Step]) -> float:
@@ -143,6 +145,13 @@ def log_values(outputs: list[LossOutput], runtime: Runtime) -> dict[str, Tensor]
     for rank, (value, queries) in enumerate(zip(per_rank, used, strict=True), start=1):
         values |= {f"term/{rank}": value, f"queries/{rank}": queries}
     return values
+
+
+def why_not_finite(loss: RankedLoss, outputs: list[LossOutput], seen: list[ContrastStep]) -> DataError:
+    """What is wrong with the first part of a step whose loss is not finite."""
+    number = next((i for i, output in enumerate(outputs) if not output.total.isfinite()), 0)
+    part = seen[number]
+    return loss.explain(part.ranks, queries=part.queries, candidates=part.candidates)
 
 
 class _ShuffledTwin:

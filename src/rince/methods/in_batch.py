@@ -42,7 +42,11 @@ class InBatch(Method):
         if logged:
             some = embeddings.detach()
             summary = similarity_summary(some[:WATCHED] @ some.T, ranks[:WATCHED], self.rank_count)
-        return Outcome(log_values([output], self.runtime), summary)
+        return Outcome(
+            log_values([output], self.runtime),
+            summary,
+            lambda: self.loss.explain(ranks, embeddings=embeddings.detach()),
+        )
 
     def _ranks(self, step: Step) -> Tensor:
         """`(views · samples, views · samples)` int8."""
@@ -53,7 +57,7 @@ class InBatch(Method):
         ranks = ranks.repeat(views, views)
         ranks.fill_diagonal_(EXCLUDED)  # an embedding is no candidate of its own
         if step.present is not None:
-            ranks[:, ~step.present.T.reshape(number * views)] = EXCLUDED
+            ranks.masked_fill_(~step.present.T.reshape(number * views), EXCLUDED)
         return ranks
 
 

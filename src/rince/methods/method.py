@@ -7,7 +7,7 @@ A new method is one file: its settings, which say what it has and wants, and a c
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, Protocol
@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from rince.config import MethodSettings, ModelSettings, Recipe
 from rince.encoders.encoder import Encoder
 from rince.encoders.heads import mlp_head
+from rince.errors import DataError
 from rince.loss import RankedInfoNCE, RankTerm
 from rince.ranks import RankSource
 from rince.sources.feed import Step
@@ -93,6 +94,8 @@ class Outcome(NamedTuple):
     """Known at every step; `loss` is among them."""
     summary: dict[str, float] | None
     """Costs more to know; None at steps that are not logged."""
+    explain: Callable[[], DataError] | None = None
+    """Of a logged step: why its loss is not finite, for methods that can tell."""
 
 
 class Method(ABC):

@@ -17,9 +17,10 @@ from torch import Tensor, nn
 from rince.config import ModelSettings, Recipe
 from rince.config.section import Fraction
 from rince.encoders.heads import SideBySide, mlp_head
-from rince.methods.contrast import Momentum
+from rince.loss import LossOutput
+from rince.methods.contrast import Momentum, why_not_finite
 from rince.methods.method import Given, Method, MethodKind, Outcome, build_loss
-from rince.moco import contrast_ranks
+from rince.moco import ContrastStep, contrast_ranks
 from rince.ranks import TableRanks
 from rince.sources.feed import Step
 from rince.sources.source import rows_of
@@ -42,6 +43,8 @@ class ContrastTwoHeads(Momentum):
         parts = torch.arange(len(step.classes), device=device).tensor_split(self.recipe.train.accumulate)
         make_keys = self.key_maker(step)
         keys: list[Tensor] = []
+        outputs: list[LossOutput] = []
+        seen: list[ContrastStep] = []
         terms = torch.zeros(2, device=device)
         for number, part in enumerate(parts, start=1):
             with self.runtime.no_sync(encoder, enabled=number < len(parts)):
@@ -51,22 +54,27 @@ class ContrastTwoHeads(Momentum):
                 banked = self.bank.keys.chunk(2, dim=1)
                 # Every query has its own key as a positive, so the mean over the whole batch divides by its size.
                 divisor = torch.full((1,), sum(step.sizes) / self.runtime.processes, device=device)
-                losses = [
-                    self.loss.from_embeddings(
+                asked = [
+                    ContrastStep(
                         queries[head],
                         torch.cat([own[head], banked[head]]),
                         contrast_ranks(step.classes[part], self.bank, source),
-                        divisor=divisor,
-                    ).total
+                        (own[head],),
+                    )
                     for head, source in enumerate(self.sources)
                 ]
-                self.runtime.backward(self.weights[0] * losses[0] + self.weights[1] * losses[1])
-            terms += torch.stack([loss.detach() for loss in losses])
+                made = [self.loss.from_embeddings(*now[:3], divisor=divisor) for now in asked]
+                self.runtime.backward(self.weights[0] * made[0].total + self.weights[1] * made[1].total)
+            terms += torch.stack([output.total.detach() for output in made])
+            if logged:
+                outputs += made
+                seen += [now._replace(queries=now.queries.detach()) for now in asked]
             keys.append(torch.cat(own, dim=1))
         self.remember(keys, step.classes, step)
         fine, coarse = (self.mean(term) for term in terms)
         loss = self.weights[0] * fine + self.weights[1] * coarse
-        return Outcome({"loss": loss, "term/fine": fine, "term/superclass": coarse}, {} if logged else None)
+        values = {"loss": loss, "term/fine": fine, "term/superclass": coarse}
+        return Outcome(values, {} if logged else None, lambda: why_not_finite(self.loss, outputs, seen))
 
 
 class TwoHeadsSettings(MethodKind):

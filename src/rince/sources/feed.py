@@ -101,8 +101,8 @@ class Feed:
         wanted = ((epoch, shares[self.process]) for epoch, shares in map(parts, steps))
         for step, loaded in zip(steps, self._loaded(wanted), strict=True):
             epoch, shares = parts(step)
-            ids = shares[self.process].to(self.device)
             made = self.source.finish(loaded, self.device)
+            ids = shares[self.process].to(self.device) if made.ids is None else made.ids
             sizes = [len(share) for share in shares]
             yield Step(epoch, step, sizes, ids, self.classes[ids], made.views, made.present)
 

@@ -159,7 +159,7 @@ class ImageFiles(Images):
 
     def finish(self, loaded: Cropped, device: torch.device) -> Made:
         """All of a view but the crop, which is taken already."""
-        return Made([self.made_by.apply_cropped(*each, device) for each in loaded.by_view()])
+        return Made([self.made_by.apply_cropped(*each, device) for each in loaded.by_view(device)])
 
     def plain(self, ids: Tensor) -> Tensor:
         """The test view, with the channels that the encoder takes."""

@@ -19,6 +19,7 @@ from pydantic import Field
 from torch import Tensor
 
 from rince.config import DataSettings
+from rince.devices import has_float64
 from rince.errors import ConfigError, DataError
 from rince.hierarchy.class_lists import read_class_list
 from rince.sources.image_files import ImageFiles, Images, find_images, read_folder
@@ -121,8 +122,12 @@ class MemoryImages(Images):
         ids = loaded.ids.to(device)
         pixels = self._pixels[device][ids]
         seed, epoch = loaded.seed, loaded.epoch
-        views = [self.made_by(pixels, seed=seed, epoch=epoch, view=number, sample_ids=ids) for number in loaded.numbers]
-        return Made(list(views))
+        # Boxes are drawn in float64: on the CPU, where the device has none, from ids that are there already.
+        drawn_by = ids if has_float64(device) else loaded.ids
+        views = [
+            self.made_by(pixels, seed=seed, epoch=epoch, view=number, sample_ids=drawn_by) for number in loaded.numbers
+        ]
+        return Made(list(views), ids=ids)
 
     def plain(self, ids: Tensor) -> Tensor:
         """The test view, with the channels that the encoder takes."""

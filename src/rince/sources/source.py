@@ -26,6 +26,8 @@ class Made(NamedTuple):
     """One batch for every view asked for."""
     present: Tensor | None = None
     """`(samples, views)` bool: which of them a sample has; None if all."""
+    ids: Tensor | None = None
+    """`(samples,)`, if the source has sent them to the device anyway."""
 
 
 class Preview(NamedTuple):

@@ -138,7 +138,7 @@ class Vectors(Source):
         views = [
             self.views.make(chosen, seed=seed, epoch=epoch, view=number, sample_ids=ids) for number in loaded.numbers
         ]
-        return Made(list(views))
+        return Made(list(views), ids=ids)
 
     def plain(self, ids: Tensor) -> Tensor:
         """The vectors themselves."""

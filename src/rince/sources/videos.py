@@ -203,7 +203,7 @@ class Videos(Source):
 
     def finish(self, loaded: Cropped, device: torch.device) -> Made:
         """All of a view but the crop, which is taken already."""
-        views = [self.views.apply_cropped(*each, device) for each in loaded.by_view()]
+        views = [self.views.apply_cropped(*each, device) for each in loaded.by_view(device)]
         assert loaded.present is not None
         return Made(list(views), loaded.present.to(device))
 

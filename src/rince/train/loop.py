@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from rince.config import Recipe
+from rince.devices import looking_is_free
 from rince.encoders.encoder import Encoder
 from rince.errors import ConfigError, DataError
 from rince.methods.method import Given, Method
@@ -108,8 +109,9 @@ def _train(
             if logged:
                 metrics.write(line)
             progress.advance(line, logged=logged)
-            for warning in watch.look(line):
-                progress.warn(warning)
+            if logged or looking_is_free(runtime.device) or state.step == stop:
+                for warning in watch.look(line):
+                    progress.warn(warning)
             minutes = (time.monotonic() - saved_at) / 60
             leaving = runtime.any(bool(interrupted))
             due = state.step % recipe.save.every_steps == 0 or minutes >= recipe.save.every_minutes
@@ -159,11 +161,12 @@ def _make_gradients(
     try:
         outcome = method.step(state.encoder, step, logged=logged)
         watch.count(outcome.values)
-        if not logged and step.ids.device.type != "cpu":
+        if not logged and not looking_is_free(step.ids.device):
             return {}
         values = plain_values(outcome.values)
         if not math.isfinite(values["loss"]):
-            raise DataError(f"step {step.step}: the loss is {values['loss']}")
+            why = outcome.explain() if logged and outcome.explain is not None else f"the loss is {values['loss']}"
+            raise DataError(f"step {step.step}: {why}")
     except DataError as error:
         raise DataError(
             f"{error}. The last checkpoint, if there was one, is kept in {folder}; try a lower optimizer.lr, or a "

@@ -73,9 +73,9 @@ class Cropped(NamedTuple):
     parameters: list[ViewParameters]
     present: Tensor | None = None
 
-    def by_view(self) -> Iterator[tuple[Tensor, ViewParameters]]:
-        """Crops and parameters of one view after the other."""
-        return zip(self.crops.unbind(1), self.parameters, strict=True)
+    def by_view(self, device: torch.device) -> Iterator[tuple[Tensor, ViewParameters]]:
+        """Crops, sent to the device together, and parameters of one view after the other."""
+        return zip(self.crops.to(device).unbind(1), self.parameters, strict=True)
 
 
 class PixelViews:
@@ -216,8 +216,8 @@ class PixelViews:
 
     def apply_cropped(self, crops: Tensor, parameters: ViewParameters, device: torch.device) -> Tensor:
         """All of a view but its crop, on a device: of crops that have the size of a view already."""
-        whole = torch.tensor([0, 0, self.size, self.size], device=device).expand(len(crops), 4)
-        return self.apply(crops.to(device), parameters.to(device)._replace(boxes=whole))
+        whole = constant((0, 0, self.size, self.size), device).expand(len(crops), 4)
+        return self.apply(crops.to(device), parameters._replace(boxes=whole).to(device))
 
     def crop_and_flip(self) -> PixelViews:
         """The views of the paper's linear probe, of this size."""
@@ -272,7 +272,7 @@ def with_channels(images: Tensor, channels: int) -> Tensor:
         return images
     if channels == 3:
         return images.expand(-1, 3, *images.shape[2:])
-    weights = torch.tensor(LUMA).view(1, 3, *[1] * (images.ndim - 2))
+    weights = constant(LUMA, images.device).view(1, 3, *[1] * (images.ndim - 2))
     return (images.float() * weights).sum(dim=1, keepdim=True).round().to(torch.uint8)
 
 
