@@ -49,6 +49,9 @@ RESUME = "tests/train/test_resume.py"
 ORDER = "tests/unit/test_order_and_schedule.py"
 PROBE = "tests/unit/test_probe.py"
 FIGURES = "tests/unit/test_figures.py"
+VECTORS = "tests/train/test_vectors.py"
+DOORS = "tests/train/test_doors.py"
+DEVICES = "tests/train/test_on_a_device.py"
 TABLES = "tests/unit/test_tables.py"
 
 BREAKAGES = (
@@ -183,8 +186,8 @@ BREAKAGES = (
     ),
     Breakage(
         "weights-of-two-heads-dropped",
-        "backward(self.weights[0] * losses[0] + self.weights[1] * losses[1])",
-        "backward(losses[0] + losses[1])",
+        "backward(self.weights[0] * made[0].total + self.weights[1] * made[1].total)",
+        "backward(made[0].total + made[1].total)",
         f"{SETTINGS} -k heads",
     ),
     Breakage(
@@ -301,14 +304,14 @@ BREAKAGES = (
     # Views and order.
     Breakage(
         "photographs-key-view-is-query-view",
-        "zip(self.crops.unbind(1), ",
-        "zip([self.crops[:, 0]] * len(self.parameters), ",
+        "zip(self.crops.to(device).unbind(1), ",
+        "zip([self.crops.to(device)[:, 0]] * len(self.parameters), ",
         f"{PHOTOGRAPHS} -k second_views",
     ),
     Breakage(
         "photographs-coloured-as-the-query",
-        "self.crops.unbind(1), self.parameters",
-        "self.crops.unbind(1), [self.parameters[0]] * len(self.parameters)",
+        "unbind(1), self.parameters, strict",
+        "unbind(1), [self.parameters[0]] * len(self.parameters), strict",
         f"{PHOTOGRAPHS} -k second_views",
     ),
     Breakage(
@@ -525,6 +528,82 @@ BREAKAGES = (
         "near = nearest(queries, gallery, k)",
         "near = nearest(queries, queries, k)",
         "tests/unit/test_report.py -k neighbours",
+    ),
+    # What users bring, vectors, and the batch as its own candidates.
+    Breakage("own-candidate-in-batch", "ranks.fill_diagonal_(EXCLUDED)", "pass", f"{VECTORS} -k naive_loop"),
+    Breakage(
+        "second-view-no-positive", "ranks.fill_diagonal_(1)  #", "ranks.fill_diagonal_(0)  #", f"{DEVICES} -k in-batch"
+    ),
+    Breakage(
+        "in-batch-one-view",
+        "torch.cat([encoder(view) for view in step.views])",
+        "torch.cat([encoder(step.views[0])] * len(step.views))",
+        f"{VECTORS} -k naive_loop",
+    ),
+    Breakage(
+        "noise-of-another-size",
+        "vectors + self.noise * torch.linalg.vector_norm(",
+        "vectors + torch.linalg.vector_norm(",
+        f"{VECTORS} -k noise",
+    ),
+    Breakage(
+        "dropout-of-vectors-not-made-up-for",
+        "/ (1 - self.dropout)\n        return vectors",
+        "/ 1.0\n        return vectors",
+        f"{VECTORS} -k noise",
+    ),
+    Breakage("adapter-not-the-identity", "nn.init.zeros_(self.outer.weight)", "pass", f"{VECTORS} -k identity"),
+    Breakage("transform-not-seeded", "np.random.seed(seed % 2**32)", "pass", f"{DOORS} -k workers"),
+    Breakage(
+        "views-of-a-data-set-alike",
+        "seed_of(seed, epoch, view, row)",
+        "seed_of(seed, epoch, 0, row)",
+        f"{DOORS} -k workers",
+    ),
+    Breakage("generators-not-given-back", "random.setstate(before[0])", "pass", f"{DOORS} -k workers"),
+    Breakage("weights-that-lack-tensors-accepted", "if absent or unlike:", "if unlike:", f"{DOORS} -k accounted"),
+    Breakage(
+        "folder-before-the-weights-are-read",
+        "create_run(folder, recipe)  # only now",
+        "pass  # only now",
+        f"{DOORS} -k command_line",
+    ),
+    Breakage(
+        "network-trained-as-a-copy",
+        "backbone = recipe.model.build(shape) if brought is None else brought",
+        'backbone = __import__("copy").deepcopy(brought) if brought is not None else recipe.model.build(shape)',
+        f"{DOORS} -k everything",
+    ),
+    Breakage(
+        "own-ranks-ignored",
+        "if brought.rank_source is not None:\n        return brought.rank_source",
+        "if False:\n        return None",
+        f"{DOORS} -k ranks_of",
+    ),
+    Breakage(
+        "section-that-does-nothing-accepted",
+        "if name not in self.method.uses and getattr(self, name) is not None:",
+        "if False:",
+        "tests/train/test_combinations.py -k cross-entropy",
+    ),
+    Breakage(
+        "ranks-by-sample-go-by-class",
+        'step.classes if self.rank_source.by == "class" else step.ids',
+        "step.classes",
+        "tests/train/test_combinations.py -k 'contrast-position or contrast-instances'",
+    ),
+    Breakage(
+        "trained-ranks-not-judged",
+        "rank_source=ranks if ranks is not None",
+        "rank_source=None if ranks is not None",
+        f"{DOORS} -k ranks_of",
+    ),
+    Breakage("copies-not-averaged", "source.copies, -1).mean(dim=1)", "source.copies, -1)[:, 0]", VIDEOS),
+    Breakage(
+        "report-of-changed-data",
+        "if source.fingerprint == self.fingerprint:",
+        "if True:",
+        "tests/unit/test_report_videos.py tests/evaluation/test_evaluate.py -k changed",
     ),
 )
 

@@ -203,3 +203,9 @@ def test_noise_is_as_large_as_said():
     kept = VectorViewSettings(noise=0, dropout=0.25).make(vectors, seed=1, epoch=2, view=0, sample_ids=ids)
     assert float((kept == 0).float().mean()) == pytest.approx(0.25, abs=0.01)
     assert kept[kept != 0] == pytest.approx(vectors[kept != 0] / 0.75)
+
+
+def test_training_starts_at_the_identity(tmp_path):
+    run = rince.open_run(train(tmp_path, "train.max_steps=1", "optimizer.lr=1e-30"))
+    vectors = torch.from_numpy(np.load(tmp_path / "vectors" / "test.npz")["features"])
+    assert run.embed(str(tmp_path / "vectors" / "test.npz")) == pytest.approx(vectors, abs=1e-6)
