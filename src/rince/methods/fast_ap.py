@@ -16,6 +16,7 @@ from rince.errors import DataError
 from rince.losses.fast_ap import fast_ap
 from rince.methods.batch_loss import BatchLoss
 from rince.methods.method import Method, MethodKind
+from rince.sources.order import DrawnBatches
 
 
 class FastAP(BatchLoss):
@@ -49,7 +50,7 @@ class FastAPSettings(MethodKind):
 
 
 @dataclass(frozen=True)
-class CategoryOrder:
+class CategoryOrder(DrawnBatches):
     """Batches of a few categories each, the same number of samples from each of their classes.
 
     Seekable: what a step holds is a function of seed, epoch and step. An epoch has as many batches as samples would
@@ -75,16 +76,6 @@ class CategoryOrder:
                 f"a batch of {self.categories} categories needs a taxonomy with at least as many superclasses, got "
                 f"{len(self.category_of.unique())}; set data.taxonomy, or a smaller method.categories"
             )
-
-    @property
-    def steps_per_epoch(self) -> int:
-        """How many batches an epoch has."""
-        return max(1, len(self.labels) // self.batch)
-
-    @property
-    def held_out_ids(self) -> Tensor:
-        """None."""
-        return torch.empty(0, dtype=torch.int64)
 
     def ids(self, epoch: int, step: int) -> Tensor:
         """Sample ids of a step of an epoch."""

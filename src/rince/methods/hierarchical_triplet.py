@@ -25,6 +25,7 @@ from rince.losses.hierarchical_triplet import HierarchicalTriplet
 from rince.methods.batch_loss import BatchLoss
 from rince.methods.method import Given, Method, MethodKind
 from rince.ranks import TableRanks
+from rince.sources.order import DrawnBatches
 
 
 class HierarchicalTriplets(BatchLoss):
@@ -85,7 +86,7 @@ def tree_of(groups: Sequence[Tensor]) -> TableRanks:
 
 
 @dataclass(frozen=True)
-class NeighbourhoodOrder:
+class NeighbourhoodOrder(DrawnBatches):
     """Batches in which close classes meet. Seekable: a step is a function of seed, epoch and step.
 
     Args:
@@ -105,19 +106,9 @@ class NeighbourhoodOrder:
     seed: int
 
     @property
-    def batch(self) -> int:
+    def batch(self) -> int:  # type: ignore[override]
         """Samples of a batch."""
         return self.anchors * (1 + self.near) + self.random
-
-    @property
-    def steps_per_epoch(self) -> int:
-        """How many batches an epoch has: as many as samples would fill."""
-        return max(1, len(self.labels) // self.batch)
-
-    @property
-    def held_out_ids(self) -> Tensor:
-        """None."""
-        return torch.empty(0, dtype=torch.int64)
 
     def ids(self, epoch: int, step: int) -> Tensor:
         """Sample ids of a step of an epoch. No sample comes twice."""

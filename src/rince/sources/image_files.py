@@ -22,7 +22,7 @@ from rince.errors import DataError
 from rince.hierarchy.levels import column_paths, no_own_paths
 from rince.sources.image_file import OpenedImage, Pixels
 from rince.sources.source import Made, Preview, Source
-from rince.sources.splits import SPLITS, chosen_classes, places_in_class
+from rince.sources.splits import SPLITS, chosen_classes, places_in_class, split_folders
 from rince.views.pixels import Cropped, PixelViews, with_channels
 from rince.views.tensors import ViewParameters, joined
 
@@ -302,13 +302,7 @@ def read_folder(source: str, split: str) -> ImageFiles:
     by its whole path where two classes share a name. Classes are those of all splits, so labels agree between them.
     """
     root = Path(source)
-    tops: dict[str, Path] = {}
-    for folder in sorted(entry for entry in root.iterdir() if entry.is_dir()):
-        known = SPLITS.get(folder.name.lower())
-        if known in tops:
-            raise DataError(f"{source!r} has two folders for split {known!r}, {tops[known].name!r} and {folder.name!r}")
-        if known:
-            tops[known] = folder
+    tops = split_folders(root)
     whole = not tops
     tops = tops or {"train": root}
     if SPLITS.get(split, split) not in tops:

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -19,12 +18,11 @@ from pydantic import Field
 from torch import Tensor
 
 from rince.config import DataSettings
-from rince.devices import has_float64
 from rince.errors import ConfigError, DataError
 from rince.hierarchy.class_lists import read_class_list
 from rince.sources.image_files import ImageFiles, Images, find_images, read_folder
 from rince.sources.image_tables import hub_splits, parquet_files, parquet_splits, read_tables
-from rince.sources.source import Made, Preview
+from rince.sources.source import InMemory, Preview
 from rince.sources.splits import split_part
 from rince.views.pixels import PixelViewSettings, with_channels
 
@@ -86,17 +84,8 @@ class ImageData(DataSettings):
         return replace(load_any(place, self.test_split, classes), views=views.build())
 
 
-class _Wanted(NamedTuple):
-    """What `MemoryImages.load` leaves for the device: the pixels are there already."""
-
-    ids: Tensor
-    numbers: tuple[int, ...]
-    seed: int
-    epoch: int
-
-
 @dataclass(frozen=True, eq=False, kw_only=True)
-class MemoryImages(Images):
+class MemoryImages(InMemory, Images):
     """Small images of one size, all in memory.
 
     Attributes:
@@ -105,29 +94,17 @@ class MemoryImages(Images):
         fingerprint: sha256 over pixels, labels and class names.
     """
 
-    in_memory: ClassVar[bool] = True
-
     images: Tensor
     fingerprint: str = ""
-    _pixels: dict[torch.device, Tensor] = field(default_factory=dict, init=False, repr=False)
 
-    def load(self, ids: Tensor, numbers: Sequence[int], *, seed: int, epoch: int) -> _Wanted:
-        """Nothing but what is asked for."""
-        return _Wanted(ids, tuple(numbers), seed, epoch)
+    @property
+    def rows(self) -> Tensor:
+        """The images."""
+        return self.images
 
-    def finish(self, loaded: _Wanted, device: torch.device) -> Made:
-        """Views on the device, where all pixels lie from the first time on."""
-        if device not in self._pixels:
-            self._pixels[device] = self.images.to(device)
-        ids = loaded.ids.to(device)
-        pixels = self._pixels[device][ids]
-        seed, epoch = loaded.seed, loaded.epoch
-        # Boxes are drawn in float64: on the CPU, where the device has none, from ids that are there already.
-        drawn_by = ids if has_float64(device) else loaded.ids
-        views = [
-            self.made_by(pixels, seed=seed, epoch=epoch, view=number, sample_ids=drawn_by) for number in loaded.numbers
-        ]
-        return Made(list(views), ids=ids)
+    def view(self, rows: Tensor, *, seed: int, epoch: int, view: int, sample_ids: Tensor) -> Tensor:
+        """Crop, flip, colours."""
+        return self.made_by(rows, seed=seed, epoch=epoch, view=view, sample_ids=sample_ids)
 
     def plain(self, ids: Tensor) -> Tensor:
         """The test view, with the channels that the encoder takes."""

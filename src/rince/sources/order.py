@@ -104,6 +104,23 @@ class OneByOne(Order):
         return torch.arange(self.number)
 
 
+class DrawnBatches:
+    """Batches that are drawn anew at every step: as many as samples would fill in an epoch, and nothing is held out."""
+
+    labels: Tensor
+    batch: int
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """How many batches an epoch has."""
+        return max(1, len(self.labels) // self.batch)
+
+    @property
+    def held_out_ids(self) -> Tensor:
+        """None."""
+        return torch.empty(0, dtype=torch.int64)
+
+
 @functools.lru_cache(maxsize=2)  # steps ask for their epoch one by one
 def permutation(number: int, seed: int, epoch: int) -> Tensor:
     """`(number,)`: 0 … number - 1 in an order that is a function of seed and epoch."""

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
+from rince.devices import has_float64
 from rince.errors import ConfigError
 from rince.hierarchy.levels import no_own_paths
 
@@ -129,6 +130,48 @@ class Source(ABC):
     def notes(self) -> list[str]:
         """What a person should know before these samples are trained on: what was left out, and why."""
         return []
+
+
+class Wanted(NamedTuple):
+    """What `InMemory.load` leaves for the device: nothing but what is asked for."""
+
+    ids: Tensor
+    numbers: tuple[int, ...]
+    seed: int
+    epoch: int
+
+
+class InMemory(Source):
+    """Samples that lie in one tensor, which goes to a device once."""
+
+    in_memory: ClassVar[bool] = True
+
+    @property
+    @abstractmethod
+    def rows(self) -> Tensor:
+        """All samples, one a row."""
+
+    @abstractmethod
+    def view(self, rows: Tensor, *, seed: int, epoch: int, view: int, sample_ids: Tensor) -> Tensor:
+        """A view of some rows, where they are."""
+
+    def load(self, ids: Tensor, numbers: Sequence[int], *, seed: int, epoch: int) -> Wanted:
+        """Nothing but what is asked for."""
+        return Wanted(ids, tuple(numbers), seed, epoch)
+
+    def finish(self, loaded: Wanted, device: torch.device) -> Made:
+        """Views on the device, where all rows lie from the first time on."""
+        resident: dict[torch.device, Tensor] = self.__dict__.setdefault("_resident", {})
+        if device not in resident:
+            resident[device] = self.rows.to(device)
+        ids, seed, epoch = loaded.ids.to(device), loaded.seed, loaded.epoch
+        chosen = resident[device][ids]
+        # What needs float64 is drawn on the CPU where the device has none, from ids that are there already.
+        drawn_by = ids if has_float64(device) else loaded.ids
+        views = [
+            self.view(chosen, seed=seed, epoch=epoch, view=number, sample_ids=drawn_by) for number in loaded.numbers
+        ]
+        return Made(list(views), ids=ids)
 
 
 def rows_of(batch: Batch, rows: Tensor) -> Batch:

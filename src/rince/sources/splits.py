@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -30,6 +30,19 @@ def split_part(split: str) -> tuple[str, slice | None]:
     if found is None:
         return split, None
     return found[1], slice(*(int(end) if end else None for end in found.groups()[1:]))
+
+
+def split_folders(root: Path, names: Mapping[str, str] = SPLITS) -> dict[str, Path]:
+    """Split → its folder, of the folders on top that are named like splits; empty if none is."""
+    found: dict[str, Path] = {}
+    for folder in sorted(entry for entry in root.iterdir() if entry.is_dir()):
+        known = names.get(folder.name.lower())
+        if known in found:
+            first = found[known].name
+            raise DataError(f"{str(root)!r} has two folders for split {known!r}, {first!r} and {folder.name!r}")
+        if known:
+            found[known] = folder
+    return found
 
 
 def set_name(source: str | Path) -> str:

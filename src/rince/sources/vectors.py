@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Literal, NamedTuple
+from typing import ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -16,7 +16,7 @@ from rince.config import DataSettings
 from rince.errors import DataError
 from rince.hierarchy.class_lists import read_class_list
 from rince.hierarchy.levels import no_own_paths
-from rince.sources.source import Made, Source
+from rince.sources.source import InMemory
 from rince.sources.splits import SPLITS, chosen_classes, places_in_class
 from rince.sources.vector_files import FORMATS, Levels, read_vector_file
 from rince.views.vectors import VectorViewSettings
@@ -73,15 +73,8 @@ class VectorData(DataSettings):
         return Vectors(place, vectors, torch.zeros(len(vectors), dtype=torch.int64), ("vector",), views)
 
 
-class _Wanted(NamedTuple):
-    ids: Tensor
-    numbers: tuple[int, ...]
-    seed: int
-    epoch: int
-
-
 @dataclass(frozen=True, eq=False)
-class Vectors(Source):
+class Vectors(InMemory):
     """Vectors in memory.
 
     Attributes:
@@ -94,7 +87,6 @@ class Vectors(Source):
     """
 
     thing: ClassVar[str] = "vector"
-    in_memory: ClassVar[bool] = True
 
     source: str
     vectors: Tensor
@@ -102,7 +94,6 @@ class Vectors(Source):
     class_names: tuple[str, ...]
     views: VectorViewSettings
     paths: tuple[tuple[str, ...], ...] | None = None
-    _on: dict[torch.device, Tensor] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
         bad = (~self.vectors.isfinite()).any(dim=1).nonzero()[:, 0]
@@ -125,20 +116,14 @@ class Vectors(Source):
         """The length of a vector."""
         return (self.vectors.shape[1],)
 
-    def load(self, ids: Tensor, numbers: Sequence[int], *, seed: int, epoch: int) -> _Wanted:
-        """Nothing but what is asked for."""
-        return _Wanted(ids, tuple(numbers), seed, epoch)
+    @property
+    def rows(self) -> Tensor:
+        """The vectors."""
+        return self.vectors
 
-    def finish(self, loaded: _Wanted, device: torch.device) -> Made:
-        """Views on the device, where all vectors lie from the first time on."""
-        if device not in self._on:
-            self._on[device] = self.vectors.to(device)
-        ids = loaded.ids.to(device)
-        chosen, seed, epoch = self._on[device][ids], loaded.seed, loaded.epoch
-        views = [
-            self.views.make(chosen, seed=seed, epoch=epoch, view=number, sample_ids=ids) for number in loaded.numbers
-        ]
-        return Made(list(views), ids=ids)
+    def view(self, rows: Tensor, *, seed: int, epoch: int, view: int, sample_ids: Tensor) -> Tensor:
+        """Noise and dropout."""
+        return self.views.make(rows, seed=seed, epoch=epoch, view=view, sample_ids=sample_ids)
 
     def plain(self, ids: Tensor) -> Tensor:
         """The vectors themselves."""

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from rince.errors import ConfigError, DataError
 from rince.sources.splits import SPLITS as USUAL_SPLITS
+from rince.sources.splits import split_folders
 
 SUFFIXES = {".avi", ".flv", ".m4v", ".mkv", ".mov", ".mp4", ".mpeg", ".mpg", ".ogv", ".ts", ".webm", ".wmv"}
 SPLITS = USUAL_SPLITS | {"validate": "val"}
@@ -158,15 +159,8 @@ def _guess(root: Path, splits: Path | None) -> str:
 
 
 def _folders(root: Path, _splits: Path | None, _number: int) -> Iterator[ListedVideo]:
-    tops: dict[str, Path] = {}
-    for folder in sorted(entry for entry in root.iterdir() if entry.is_dir()):
-        known = SPLITS.get(folder.name.lower())
-        if known in tops:
-            raise DataError(f"{str(root)!r} has two folders for split {known!r}: {tops[known].name}, {folder.name}")
-        if known:
-            tops[known] = folder
     labels: dict[bool, Path] = {}
-    for split, top in (tops or {"train": root}).items():
+    for split, top in (split_folders(root, SPLITS) or {"train": root}).items():
         for path in video_files(top):
             label = path.parent.relative_to(top).as_posix()
             labels[label == "."] = path
