@@ -592,7 +592,7 @@ BREAKAGES = (
         "ranks-by-sample-go-by-class",
         'step.classes if self.rank_source.by == "class" else step.ids',
         "step.classes",
-        "tests/train/test_combinations.py -k 'contrast-position or contrast-instances'",
+        "tests/train/test_combinations.py -k remembers",
     ),
     Breakage(
         "trained-ranks-not-judged",

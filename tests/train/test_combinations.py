@@ -5,6 +5,7 @@ import json
 
 import numpy as np
 import pytest
+import torch
 import yaml
 
 from oracles.coded_videos import write_video
@@ -156,3 +157,14 @@ def test_videos_train_by_every_method_too(method, ranks, videos, tmp_path):
         return
     assert done.returncode == 0, done.stderr
     assert len((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()) == 2
+
+
+@pytest.mark.parametrize(("ranks", "highest"), [("instances", 59), ("classes", 3)])
+def test_a_bank_remembers_what_ranks_go_by(ranks, highest, folder, tmp_path):
+    """Ids of samples, or classes: no class of four is 59, and no sample comes twice in two batches."""
+    rince("train", recipe(folder, "contrast", ranks), "train.max_steps=4", "--out", tmp_path / "run")
+    labels = torch.load(tmp_path / "run" / "last.ckpt", weights_only=True)["bank"]["labels"]
+    filled = labels[labels >= 0].tolist()
+    assert len(filled) == 32
+    assert (len(set(filled)) == 32) == (ranks == "instances")
+    assert max(filled) <= highest

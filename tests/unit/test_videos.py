@@ -329,7 +329,7 @@ def test_split_folders_share_their_classes(tmp_path):
     assert told(list_videos(tmp_path, "train+validation")) == [("2.mp4", "c"), ("1.mp4", "b")]  # as they are listed
     assert list_videos(tmp_path, "test").class_names == ("a/deep", "b", "c")
     put(tmp_path, "val/c/2.mp4")
-    with pytest.raises(DataError, match="has two folders for split 'val': Validate, val"):
+    with pytest.raises(DataError, match="has two folders for split 'val', 'Validate' and 'val'"):
         list_videos(tmp_path, "train")
 
 
