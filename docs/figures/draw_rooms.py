@@ -1,6 +1,6 @@
 """Draws docs/figures/rooms.svg: which room imports which, from the files themselves.
 
-python docs/figures/draw_rooms.py
+    python docs/figures/draw_rooms.py
 """
 
 import sys

@@ -126,7 +126,7 @@ class Run:
 
     @property
     def results(self) -> dict[str, Any]:
-        """What `evaluate` found, with the numbers in `results["metrics"]` and how they were made in `results["protocol"]`."""
+        """What `evaluate` found; `results["metrics"]` has the numbers, `results["protocol"]` how they were made."""
         from rince.evaluation.evaluate import read_results
 
         return read_results(self.folder)[0]

@@ -241,7 +241,7 @@ def regrouped(run: TrainedRun, noted: dict[str, Any], samples: Source) -> bool:
         levels = class_levels(samples, _data_of(run, noted["source"]).taxonomy)
     except RinceError:  # the taxonomy is gone
         return False
-    return levels_fingerprint(levels) != noted["grouping"]
+    return bool(levels_fingerprint(levels) != noted["grouping"])
 
 
 def load_samples(run: TrainedRun, source: Source, levels: dict[str, list[str]], name: str, tell: Tell) -> Samples:
