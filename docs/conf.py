@@ -8,6 +8,7 @@ exclude_patterns = ["_build"]
 html_theme = "furo"
 html_title = "rince"
 myst_enable_extensions = ["dollarmath"]
+myst_heading_anchors = 2  # links to sections
 autodoc_typehints = "signature"
 autodoc_member_order = "bysource"
 default_role = "code"

@@ -237,13 +237,13 @@ def evaluate(
 def embed(
     run: RunArgument,
     path: Annotated[
-        str, typer.Argument(help="An image or a folder of them; or videos, as the run.", show_default=False)
+        str, typer.Argument(help="An image, or a folder of them; or videos or vectors, as the run.", show_default=False)
     ],
     out: Annotated[Path, typer.Option(help="Parquet file to write: path, vector.", show_default=False)],
     which: WhichOption = "features",
     accelerator: AcceleratorOption = "auto",
 ) -> None:
-    """Write what a run makes of new images, a row (path, vector) for each."""
+    """Write what a run makes of new samples, a row (path, vector) for each."""
     from rince.run import open_run
 
     vectors = open_run(run).embed(path, which=which, out=out, accelerator=accelerator)
@@ -254,7 +254,7 @@ def embed(
 def neighbours(
     run: RunArgument,
     query: Annotated[
-        str, typer.Argument(help="An image or a folder of them; or videos, as the run.", show_default=False)
+        str, typer.Argument(help="An image, or a folder of them; or videos or vectors, as the run.", show_default=False)
     ],
     gallery: Annotated[str, typer.Argument(help="A folder to search.", show_default=False)],
     k: Annotated[int, typer.Option("-k", min=1, help="How many neighbours to show.")] = 5,
@@ -262,7 +262,7 @@ def neighbours(
     picture: Annotated[Path | None, typer.Option(help="Also draw them into this PNG file.")] = None,
     accelerator: AcceleratorOption = "auto",
 ) -> None:
-    """Show the images of a gallery that a run finds nearest to a query."""
+    """Show the samples of a gallery that a run finds nearest to a query."""
     from rince.run import open_run
 
     found = open_run(run).neighbours(query, gallery, k=k, which=which, picture=picture, accelerator=accelerator)

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from rince.sources import Source
     from rince.train.setup import Brought
 
+    Samples = str | Path | Source
+
 Which = Literal["features", "embeddings"]
 
 
@@ -116,7 +118,7 @@ class Run:
 
     @property
     def log(self) -> list[dict[str, Any]]:
-        """What training logged: a dict for every logged step."""
+        """What training logged, a dict for every logged step."""
         from rince.train.record import METRICS
 
         path = self.folder / METRICS
@@ -124,7 +126,7 @@ class Run:
 
     @property
     def results(self) -> dict[str, Any]:
-        """What `evaluate` found: `results["metrics"]` are the numbers, `results["protocol"]` how they were made."""
+        """What `evaluate` found; `results["metrics"]` has the numbers, `results["protocol"]` how they were made."""
         from rince.evaluation.evaluate import read_results
 
         return read_results(self.folder)[0]
@@ -144,13 +146,21 @@ class Run:
         if not train(self.recipe, self.folder, runtime, resume=resume, brought=self._brought):
             raise Interrupted(f"interrupted and saved; go on with: rince train --resume {self.folder}")
 
-    def evaluate(self, *, outliers: Sequence[str] = (), accelerator: str = "auto", **options: Any) -> dict[str, float]:
+    def evaluate(
+        self,
+        *,
+        outliers: Samples | Sequence[Samples] = (),
+        on: str | Path | Sequence[str | Path] = (),
+        accelerator: str = "auto",
+        **options: Any,
+    ) -> dict[str, float]:
         """Judges the run and keeps what it finds, see `results`.
 
         Args:
-            outliers: data whose samples are of no class of the run.
+            outliers: data whose samples are of no class of the run: one or several, each a place or a source.
+            on: data of the same kind to judge it on, one or several, instead of its own.
             accelerator: where to do it.
-            options: `probe`, `split`, `on`, `finetune`, `unfinished` as of `rince evaluate`.
+            options: `probe`, `split`, `finetune`, `unfinished` as of `rince evaluate`.
 
         Returns:
             The numbers by name.
@@ -160,7 +170,13 @@ class Run:
 
         with shown_progress(str(self.folder)) as tell:
             verdict = evaluate(
-                self.folder, outliers=outliers, brought=self._brought, accelerator=accelerator, tell=tell, **options
+                self.folder,
+                outliers=_several(outliers),
+                on=_several(on),
+                brought=self._brought,
+                accelerator=accelerator,
+                tell=tell,
+                **options,
             )
         return verdict.metrics
 
@@ -172,7 +188,7 @@ class Run:
 
     def embed(
         self,
-        samples: str | Path | Source,
+        samples: Samples,
         *,
         which: Which = "features",
         out: str | Path | None = None,
@@ -201,8 +217,8 @@ class Run:
 
     def neighbours(
         self,
-        query: str | Path | Source,
-        gallery: str | Path | Source,
+        query: Samples,
+        gallery: Samples,
         *,
         k: int = 5,
         which: Which = "features",
@@ -251,7 +267,15 @@ class Interrupted(KeyboardInterrupt):
     """A run was interrupted and saved."""
 
 
-def _found(run: TrainedRun, samples: str | Path | Source) -> Source:
+def _several(given: Any) -> list[Any]:
+    """One or several places or sources as a list; paths as text."""
+    from rince.sources import Source
+
+    each = [given] if isinstance(given, str | Path | Source) else list(given)
+    return [str(one) if isinstance(one, Path) else one for one in each]
+
+
+def _found(run: TrainedRun, samples: Samples) -> Source:
     return run.find(str(samples)) if isinstance(samples, str | Path) else samples
 
 

@@ -135,6 +135,24 @@ def test_everything_a_user_brings_trains_is_judged_and_shown(tmp_path):
     assert "96 test samples" in page.read_text()
 
 
+def test_outliers_may_be_one_or_several_places_or_sources(tmp_path):
+    run = fitted(tmp_path / "run", "train.max_steps=2")
+    far = from_dataset(100 + torch.rand(20, 3, 12, 12), labels=[0] * 20, name="some/far: ones")
+    flat = from_dataset(torch.zeros(20, 3, 12, 12), labels=[0] * 20, name="flat")
+    one = run.evaluate(outliers=far)
+    several = run.evaluate(outliers=[far, flat])
+    assert one["outliers/far: ones/auroc"] == several["outliers/far: ones/auroc"] > 0.95
+    assert "outliers/flat/auroc" in several
+    with pytest.raises(rince.ConfigError, match="two outlier sets are called 'flat'"):
+        run.evaluate(outliers=[flat, flat])
+    with pytest.raises(rince.ConfigError, match="cannot be read by its name"):  # and not letter by letter
+        run.evaluate(outliers=str(tmp_path))
+    shipped = rince.fit(write_recipe(tmp_path), "train.max_steps=1", out=tmp_path / "shipped")
+    both = [shipped.evaluate(outliers=each, on=()) for each in ("fashion", ["fashion"])]
+    assert both[0] == both[1]
+    assert "outliers/fashion/auroc" in both[0]
+
+
 @pytest.mark.parametrize("head", [nn.Identity(), nn.Linear(24, 10)])
 def test_a_network_with_a_head_of_its_own_keeps_it(tmp_path, head):
     mine = rince.encoders.Encoder(network(), head, feature_dim=24)
@@ -279,6 +297,7 @@ def test_a_batch_may_be_a_dict(tmp_path):
         ({"source": Photos()}, "wrap a data set of yours in"),
         ({"encoder": lambda batch: batch}, "must be a torch.nn.Module"),
         ({"encoder": nn.Conv2d(3, 4, 3)}, "must give a matrix"),
+        ({"encoder": nn.Linear(5, 4)}, r"cannot take a test batch of this source, float32 \(1, 3, 12, 12\)"),
     ],
 )
 def test_what_is_brought_is_checked_before_anything_is_written(tmp_path, brought, match):

@@ -3,10 +3,12 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import yaml
 
+# The two files that docs/extending.md shows.
 PROJECT = """
 [build-system]
 requires = ["hatchling"]
@@ -20,9 +22,8 @@ toys = "rince_toys:toys"
 flat = "rince_toys:flat"
 [project.entry-points."rince.ranks"]
 even = "rince_toys:even"
-broken = "rince_toys:nowhere"
 """
-# The ten lines that docs/extending.md shows.
+BROKEN = 'broken = "rince_toys:nowhere"\n'  # one more of rince.ranks
 PACKAGE = """
 import torch, rince
 
@@ -55,11 +56,17 @@ def installed(tmp_path_factory):
     folder = tmp_path_factory.mktemp("package")
     (folder / "rince_toys").mkdir()
     (folder / "rince_toys" / "__init__.py").write_text(PACKAGE)
-    (folder / "pyproject.toml").write_text(PROJECT)
+    (folder / "pyproject.toml").write_text(PROJECT + BROKEN)
     target = tmp_path_factory.mktemp("installed")
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", "--no-build-isolation"]
     subprocess.run([*command, "--target", str(target), str(folder)], check=True, capture_output=True)
     return target
+
+
+def test_the_page_shows_this_package():
+    page = (Path(__file__).parents[2] / "docs" / "extending.md").read_text()
+    assert f"```toml{PROJECT}```" in page
+    assert f"```python{PACKAGE}```" in page
 
 
 def rince(*arguments, path=None):

@@ -312,7 +312,7 @@ class Recipe(Section):
         for name in OPTIONAL:
             if name not in self.method.uses and getattr(self, name) is not None:
                 has = "has a loss of its own" if name == "loss" else f"has no {name}"
-                raise ValueError(f"method.kind={kind} {has}; leave out `{name}`")
+                raise ValueError(f"method.kind={kind} {has}; leave out `{name}`, or say {name}=null")
         return self
 
     @model_validator(mode="after")

@@ -97,6 +97,11 @@ def feature_width(backbone: nn.Module, batch: Any) -> int:
     try:
         with torch.no_grad():
             found = backbone(batch)
+    except Exception as error:  # whatever a network of others raises
+        raise ConfigError(
+            f"the network {type(backbone).__name__} cannot take a test batch of this source, {_shapes(batch)} "
+            f"({type(error).__name__}: {error}); let a transform make what it takes, and test_transform too"
+        ) from error
     finally:
         backbone.train(training)
     if not isinstance(found, Tensor) or found.ndim != 2 or not found.is_floating_point():
@@ -106,3 +111,9 @@ def feature_width(backbone: nn.Module, batch: Any) -> int:
             "a module that pools or takes out the features"
         )
     return found.shape[1]
+
+
+def _shapes(batch: Any) -> str:
+    if isinstance(batch, dict):
+        return ", ".join(f"{name}: {_shapes(each)}" for name, each in batch.items())
+    return f"{str(batch.dtype).removeprefix('torch.')} {tuple(batch.shape)}"

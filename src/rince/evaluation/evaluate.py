@@ -35,7 +35,7 @@ Say = Callable[[str], None]
 def evaluate(
     folder: Path,
     *,
-    outliers: Sequence[str] = (),
+    outliers: Sequence[str | Source] = (),
     probe: Protocol = "fast",
     unfinished: bool = False,
     split: str | None = None,
@@ -50,7 +50,8 @@ def evaluate(
 
     Args:
         folder: of the run.
-        outliers: data sources whose test samples are of no class of the run; `SOURCE:LIST` for some of its classes.
+        outliers: data sources whose test samples are of no class of the run; `SOURCE:LIST` for some of its classes;
+            or sources as objects.
         probe: which protocol.
         unfinished: also take a run that has not come to its end.
         split: to test on, in place of the recipe's test split.
@@ -126,7 +127,7 @@ class JudgedSet:
 
     def judge(
         self,
-        outliers: Sequence[str],
+        outliers: Sequence[str | Source],
         probe: Protocol,
         *,
         finetune: bool = False,
@@ -147,7 +148,7 @@ class JudgedSet:
             *samples,
             outliers={
                 name: _outliers(run, name, source, tell, say)
-                for name, source in by_name(list(outliers), outlier_name, "outlier sets").items()
+                for name, source in by_name(list(outliers), _outlier_name, "outlier sets").items()
             },
             probe=probe,
             epoch_features=None if drawn_anew is None else _epoch_features(run, drawn_anew),
@@ -258,9 +259,16 @@ def _tell_notes(source: Source, name: str, say: Say) -> None:
         say(f"{name}: … and {len(notes) - SHOWN} more")
 
 
-def _outliers(run: TrainedRun, name: str, place: str, tell: Tell, say: Say) -> Tensor:
-    where, classes = split_source(place)
-    source: Source = run.recipe.data.outliers(where, run.recipe.views, classes=classes)
+def _outlier_name(place: str | Source) -> str:
+    return Path(place.source).name if isinstance(place, Source) else outlier_name(place)
+
+
+def _outliers(run: TrainedRun, name: str, place: str | Source, tell: Tell, say: Say) -> Tensor:
+    if isinstance(place, Source):
+        source = place
+    else:
+        where, classes = split_source(place)
+        source = run.recipe.data.outliers(where, run.recipe.views, classes=classes)
     _tell_notes(source, f"outliers {name}", say)
     made = embed_once(run, source, f"outliers-{name}", tell=lambda done, of: tell(f"features, {name}", done, of))
     return made.features

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -20,6 +20,7 @@ from rince.evaluation.samples import Samples
 from rince.ranks import RankSource
 
 BINS = 60
+Place = TypeVar("Place")
 Tell = Callable[[str, int, int], None]
 """Is called with (what is going on, done, of how many)."""
 
@@ -28,9 +29,9 @@ def nobody(*_: object) -> None:
     """Is told how far something is, and does not listen."""
 
 
-def by_name(sources: Sequence[str], name_of: Callable[[str], str], what: str) -> dict[str, str]:
+def by_name(sources: Sequence[Place], name_of: Callable[[Place], str], what: str) -> dict[str, Place]:
     """Sources by the short name that their metrics carry; two of one name are refused."""
-    named: dict[str, str] = {}
+    named: dict[str, Place] = {}
     for source in sources:
         name = name_of(source)
         if name in named:

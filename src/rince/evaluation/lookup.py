@@ -25,7 +25,7 @@ class Neighbour(NamedTuple):
     """A sample of the gallery, as near to a query as `cosine` says."""
 
     place: str
-    """Where a person finds it: its file, if it has one."""
+    """Where a person finds it, its file if it has one."""
     cosine: float
     row: int
     """In the gallery."""
