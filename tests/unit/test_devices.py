@@ -26,9 +26,12 @@ from rince.devices import has_float64, in_float64
 from rince.draws import uniform
 from rince.evaluation import geometry, outliers, probe, retrieval
 from rince.evaluation.vectors import check_labels, unit_vectors
+from rince.losses.fast_ap import fast_ap
+from rince.losses.hierarchical_triplet import HierarchicalTriplet
+from rince.losses.triplet import RankedTriplet
 from rince.moco import contrast
 from rince.views import tensors as view_tensors
-from rince.views.pixels import PixelViews
+from rince.views.pixels import PixelViews, with_channels
 
 
 @pytest.fixture
@@ -169,6 +172,84 @@ def test_the_poison_of_wrong_ranks_reaches_every_query(pretend):
         given = queries.detach().clone().requires_grad_()
         run(given).total.backward()
         assert real(given.grad)[[0, 2, 3, 4, 5, 6]].isnan().all()  # the other one has no part in the loss
+
+
+# The losses of the baselines
+
+LABELS = {
+    "classes": [0, 1, 2, 3, 0, 1, 2, 3, 4, 5, 5, 5],
+    "some alone": [0, 1, 1, 2, 3, 4, 4, 5, 5, 0, 0, 0],
+    "all alone": [0, 1, 2, 3, 4, 5],
+    "one class": [2, 2, 2, 2],
+}
+
+
+def both_ways(loss, labels, pretend):
+    """Values and gradients of a batch on the CPU and, without a look, on the device; what the loss remembers too."""
+    labels, found = torch.tensor(labels), []
+    vectors_ = F.normalize(vectors(len(labels), 5, seed=3), dim=1)
+    for device in (False, True):
+        made = loss()
+        given = (moved(vectors_) if device else vectors_.clone()).requires_grad_()
+        if device and isinstance(made, nn.Module):
+            made.to(pretend.device)
+        pretend.forget()
+        values = [made(given, moved(labels) if device else labels) for _ in range(2)]
+        values[-1].backward()
+        if device:
+            assert pretend.reads == pretend.uploads == []
+        found.append([*(value.detach() for value in values), given.grad, *getattr(made, "state_dict", dict)().values()])
+    return found
+
+
+@pytest.mark.parametrize("name", LABELS)
+def test_fast_ap_gives_the_same_without_a_look(name, pretend):
+    expected, found = both_ways(lambda: partial(fast_ap, bins=5), LABELS[name], pretend)
+    assert_same(found, expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", LABELS)
+def test_hierarchical_triplets_give_the_same_without_a_look(name, pretend):
+    tree = TableRanks.from_tree(["a/0", "a/1", "a/2", "b/3", "b/4", "c/5"])
+    expected, found = both_ways(lambda: HierarchicalTriplet(tree, slack=0.1), LABELS[name], pretend)
+    assert_same(found, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("divisor", [None, torch.tensor([20.0, 10.0, 30.0])], ids=["whole", "part"])
+def test_ranked_triplets_give_the_same_without_a_look(divisor, pretend):
+    loss, (queries, candidates, ranks) = RankedTriplet((0.3, 0.6, 0.9)), case()
+    queries, candidates = F.normalize(queries, dim=1), F.normalize(candidates, dim=1)
+    expected = loss.from_embeddings(queries.requires_grad_(), candidates, ranks, divisor=divisor)
+    expected.total.backward()
+    given = moved(queries.detach()).requires_grad_()
+    found = loss.from_embeddings(given, *moved((candidates, ranks)), divisor=moved(divisor))
+    found.total.backward()
+    assert pretend.reads == pretend.uploads == []
+    assert_same(found, expected)
+    assert_same(given.grad, queries.grad)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (spoilt_rank, "ranks holds rank 4 but there are only 3 terms"),
+        (spoilt_exclusion, "ranks holds -2"),
+        (spoilt_query, "queries holds 1 values"),
+    ],
+)
+def test_what_is_wrong_with_ranked_triplets_is_refused_or_makes_them_nan(spoil, message, pretend):
+    loss, inputs = RankedTriplet((0.3, 0.6, 0.9)), case()
+    spoil(*inputs)
+    with pytest.raises(DataError, match=message.replace("queries holds 1", "similarities holds 50")):
+        loss.from_embeddings(*inputs)
+    queries, candidates, ranks = moved(inputs)
+    total = loss.from_embeddings(queries.requires_grad_(), candidates, ranks).total
+    total.backward()
+    assert pretend.reads == []
+    assert real(total).isnan()
+    assert not real(queries.grad).isfinite().all()
+    with pytest.raises(DataError, match=message):
+        raise loss.explain(ranks, queries=queries.detach(), candidates=candidates)
 
 
 # Ranks, bank, twin
@@ -374,6 +455,13 @@ def test_views_are_those_of_the_cpu(name, time, either):
     assert either.reads == []
     assert torch.equal(drawn_here, found)
     assert_same(views.resize_and_normalise(moved(images)), views.resize_and_normalise(images))
+
+
+@pytest.mark.parametrize(("have", "want"), [(1, 3), (3, 1), (3, 3)])
+def test_images_get_the_channels_of_the_encoder_where_they_are(have, want, pretend):
+    images = torch.randint(0, 256, (3, have, 6, 5), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    assert_same(with_channels(moved(images), want), with_channels(images, want), rtol=0, atol=0)
+    assert pretend.reads == []
 
 
 def test_a_mean_without_float64_is_the_same_in_any_order():

@@ -63,7 +63,8 @@ class RankedTriplet(nn.Module):
         per_rank = torch.stack(terms) / (used if divisor is None else divisor).clamp(min=1e-12)
         total = per_rank.sum()
         if not looking_is_free(similarities.device):
-            total = nan_unless(all_allowed(ranks, self.rank_count), total)
+            # The gradient alone would be finite: the least distance has none, and NaN passes for it.
+            total = nan_unless(all_allowed(ranks, self.rank_count) & total.isfinite(), total)
         else:
             check_rank_values(ranks, self.rank_count)
             if not total.isfinite():

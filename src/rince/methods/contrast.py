@@ -101,7 +101,8 @@ class MomentumContrast(Momentum):
                 some = now.queries[:WATCHED].detach() @ now.candidates.T
                 summary = similarity_summary(some, now.ranks[:WATCHED], self.rank_count)
         self.remember(keys, labels, step)
-        return Outcome(log_values(outputs, runtime), summary, lambda: why_not_finite(self.loss, outputs, seen))
+        explain = (lambda: why_not_finite(self.loss, outputs, seen)) if logged else None
+        return Outcome(log_values(outputs, runtime), summary, explain)
 
     def _own_ranks(self, step: Step) -> Tensor:
         """`(key views, samples)`: what a sample's own keys are to it; -1 where it lacks the view, as short videos."""

@@ -38,15 +38,12 @@ class InBatch(Method):
         except DataError as error:
             raise DataError(f"step {step.step}: {error}") from None
         self.runtime.backward(output.total)
-        summary = None
-        if logged:
-            some = embeddings.detach()
-            summary = similarity_summary(some[:WATCHED] @ some.T, ranks[:WATCHED], self.rank_count)
-        return Outcome(
-            log_values([output], self.runtime),
-            summary,
-            lambda: self.loss.explain(ranks, embeddings=embeddings.detach()),
-        )
+        values = log_values([output], self.runtime)
+        if not logged:
+            return Outcome(values, None)
+        some = embeddings.detach()
+        summary = similarity_summary(some[:WATCHED] @ some.T, ranks[:WATCHED], self.rank_count)
+        return Outcome(values, summary, lambda: self.loss.explain(ranks, embeddings=some))
 
     def _ranks(self, step: Step) -> Tensor:
         """`(views · samples, views · samples)` int8."""

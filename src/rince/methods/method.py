@@ -95,7 +95,7 @@ class Outcome(NamedTuple):
     summary: dict[str, float] | None
     """Costs more to know; None at steps that are not logged."""
     explain: Callable[[], DataError] | None = None
-    """Of a logged step: why its loss is not finite, for methods that can tell."""
+    """Why the loss is not finite, for methods that can tell; None at steps that are not logged."""
 
 
 class Method(ABC):

@@ -74,7 +74,9 @@ class ContrastTwoHeads(Momentum):
         fine, coarse = (self.mean(term) for term in terms)
         loss = self.weights[0] * fine + self.weights[1] * coarse
         values = {"loss": loss, "term/fine": fine, "term/superclass": coarse}
-        return Outcome(values, {} if logged else None, lambda: why_not_finite(self.loss, outputs, seen))
+        if not logged:
+            return Outcome(values, None)
+        return Outcome(values, {}, lambda: why_not_finite(self.loss, outputs, seen))
 
 
 class TwoHeadsSettings(MethodKind):

@@ -22,7 +22,7 @@ from rince.config import Recipe
 from rince.devices import looking_is_free
 from rince.encoders.encoder import Encoder
 from rince.errors import ConfigError, DataError
-from rince.methods.method import Given, Method
+from rince.methods.method import Given, Method, Outcome
 from rince.sources.feed import Feed, Step
 from rince.train.checkpoint import load_checkpoint, save_checkpoint
 from rince.train.progress import Progress
@@ -99,7 +99,11 @@ def _train(
             validates = recipe.schedule.kind == "plateau" and (step.step + 1) % state.steps_per_epoch == 0
             logged = validates or step.step % recipe.log.every_steps == 0
             line = {"step": step.step, "epoch": step.epoch, "lr": rate}
-            line |= _make_gradients(method, state, step, watch, logged=logged, folder=folder)
+            with _advice(folder):
+                outcome = method.step(state.encoder, step, logged=logged)
+                watch.count(outcome.values)
+                if logged or looking_is_free(runtime.device):  # elsewhere, to look is to wait
+                    line |= _finite_values(outcome, step)
             state.optimizer.step()
             state.optimizer.zero_grad()
             state.step += 1
@@ -116,6 +120,8 @@ def _train(
             leaving = runtime.any(bool(interrupted))
             due = state.step % recipe.save.every_steps == 0 or minutes >= recipe.save.every_minutes
             if runtime.is_main and (due or leaving or state.step == stop):
+                with _advice(folder):
+                    _finite_values(outcome, step)  # no checkpoint holds NaN
                 _save(state, folder / CHECKPOINT, metrics.position, runtime)
                 saved_at = time.monotonic()
             if leaving:
@@ -154,24 +160,24 @@ def seconds_per_step(recipe: Recipe, *, limit: float = 5.0) -> float:
     return (now - began) / max(1, state.steps_per_epoch - 1)
 
 
-def _make_gradients(
-    method: Method, state: State, step: Step, watch: Watch, *, logged: bool, folder: Path
-) -> dict[str, float]:
-    """What is known of a step. Off the CPU, values are looked at only where a step is logged: to look is to wait."""
+@contextmanager
+def _advice(folder: Path) -> Iterator[None]:
+    """Says what can be done about a loss that is not finite."""
     try:
-        outcome = method.step(state.encoder, step, logged=logged)
-        watch.count(outcome.values)
-        if not logged and not looking_is_free(step.ids.device):
-            return {}
-        values = plain_values(outcome.values)
-        if not math.isfinite(values["loss"]):
-            why = outcome.explain() if logged and outcome.explain is not None else f"the loss is {values['loss']}"
-            raise DataError(f"step {step.step}: {why}")
+        yield
     except DataError as error:
         raise DataError(
             f"{error}. The last checkpoint, if there was one, is kept in {folder}; try a lower optimizer.lr, or a "
             "longer schedule.warmup_epochs"
         ) from None
+
+
+def _finite_values(outcome: Outcome, step: Step) -> dict[str, float]:
+    """What is known of a step; refuses one whose loss is not finite."""
+    values = plain_values(outcome.values)
+    if not math.isfinite(values["loss"]):
+        why = f"the loss is {values['loss']}" if outcome.explain is None else outcome.explain()
+        raise DataError(f"step {step.step}: {why}")
     return values | (outcome.summary or {})
 
 
