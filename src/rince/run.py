@@ -213,7 +213,7 @@ class Run:
             vectors = vectors_of(run, source, which, lambda done, of: tell(which, done, of))
         if out is not None:
             write_vectors(source, vectors, Path(out))
-        return vectors
+        return vectors.cpu()
 
     def neighbours(
         self,
