@@ -27,15 +27,18 @@ BROKEN = 'broken = "rince_toys:nowhere"\n'  # one more of rince.ranks
 PACKAGE = """
 import torch, rince
 
+
 def toys(source, split, *, number=40):  # data: {kind: toys, source: …, options: {number: 40}}
     labels = torch.arange(number) % 4
     samples = torch.nn.functional.one_hot(labels, 8).float() + (0.1 if split == "train" else 0.2)
     return rince.sources.from_dataset(samples, labels=labels, class_names=list("abcd"), name=source)
 
-def flat(shape, *, width=16):           # model: {kind: flat, options: {width: 16}}
+
+def flat(shape, *, width=16):  # model: {kind: flat, options: {width: 16}}
     return torch.nn.Linear(shape[0], width)
 
-def even(class_names):                  # ranks: {kind: even}
+
+def even(class_names):  # ranks: {kind: even}
     return rince.TableRanks.from_superclasses([place % 2 for place in range(len(class_names))])
 """
 RECIPE = {
