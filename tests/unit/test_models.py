@@ -289,6 +289,7 @@ print(all(parameter.grad.isfinite().all() for parameter in network.parameters())
 """
 
 
+@pytest.mark.slow
 def test_a_narrow_network_with_channels_last_has_gradients():
     """In a process of its own: torch 2.13 crashes in the gradient of a narrow 1×1 convolution that strides."""
     done = subprocess.run([sys.executable, "-c", NARROW_AND_LARGE], check=False, capture_output=True, text=True)

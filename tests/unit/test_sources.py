@@ -118,6 +118,7 @@ def test_names_that_text_cannot_use_are_named(names, match):
 
 
 @needs_model
+@pytest.mark.slow
 def test_a_text_model_that_cannot_be_had_is_named(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     with pytest.raises(ConfigError, match=r"the text model '.*nowhere' cannot be loaded"):
