@@ -14,7 +14,7 @@ from PIL import Image
 from safetensors.torch import load_file
 
 from oracles.coded_videos import write_video
-from oracles.pretend_device import PretendDevice, pretend_runtime, real
+from oracles.pretend_device import PretendDevice, pretend_runtime
 from rince import DataError, open_run
 from rince.config import load_recipe, validate
 from rince.config.reading import with_overrides
@@ -436,10 +436,10 @@ def test_a_run_embeds_and_finds_neighbours_on_a_device(run, pictures, float64, t
     for which in ("features", "embeddings"):
         expected = opened.embed(pictures, which=which, accelerator="cpu")
         near = opened.neighbours(pictures, pictures, k=3, which=which, accelerator="cpu")
-        with accelerator(float64=float64) as pretend:
+        with accelerator(float64=float64):
             found = opened.embed(pictures, which=which, out=tmp_path / f"{which}.parquet")
-            assert found.device == pretend.device
-            torch.testing.assert_close(real(found), expected, rtol=1e-4, atol=1e-5)
+            assert found.device.type == "cpu"  # made on the device, handed out where anything can be done with it
+            torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
             again = opened.neighbours(pictures, pictures, k=3, which=which)
         assert (tmp_path / f"{which}.parquet").exists()
         for one, other in zip(near, again, strict=True):

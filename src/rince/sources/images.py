@@ -94,6 +94,8 @@ class MemoryImages(InMemory, Images):
         fingerprint: sha256 over pixels, labels and class names.
     """
 
+    draws_in_float64: ClassVar[bool] = True  # boxes, so that devices agree on the pixel
+
     images: Tensor
     fingerprint: str = ""
 

@@ -145,6 +145,8 @@ class InMemory(Source):
     """Samples that lie in one tensor, which goes to a device once."""
 
     in_memory: ClassVar[bool] = True
+    draws_in_float64: ClassVar[bool] = False
+    """Whether what a view draws needs float64, which not every device has."""
 
     @property
     @abstractmethod
@@ -166,8 +168,8 @@ class InMemory(Source):
             resident[device] = self.rows.to(device)
         ids, seed, epoch = loaded.ids.to(device), loaded.seed, loaded.epoch
         chosen = resident[device][ids]
-        # What needs float64 is drawn on the CPU where the device has none, from ids that are there already.
-        drawn_by = ids if has_float64(device) else loaded.ids
+        # Where the device has none it is drawn on the CPU, from ids that are there already.
+        drawn_by = loaded.ids if self.draws_in_float64 and not has_float64(device) else ids
         views = [
             self.view(chosen, seed=seed, epoch=epoch, view=number, sample_ids=drawn_by) for number in loaded.numbers
         ]

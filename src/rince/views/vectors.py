@@ -26,7 +26,7 @@ class VectorViewSettings(Section):
     def make(self, vectors: Tensor, *, seed: int, epoch: int, view: int, sample_ids: Tensor) -> Tensor:
         """A view of `(batch, dim)` vectors with these `(batch,)` ids, on their device."""
         dim = vectors.shape[1]
-        drawn = uniform(seed, epoch, view, sample_ids, 2 * dim if self.dropout else dim).to(vectors.device)
+        drawn = uniform(seed, epoch, view, sample_ids, 2 * dim if self.dropout else dim)
         if self.noise:
             # The inverse of the normal distribution; in the middle of its 2⁻²⁴, no draw is at an end.
             normal = math.sqrt(2) * torch.erfinv(2 * (drawn[:, :dim] + 2.0**-25) - 1)
