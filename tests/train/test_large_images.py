@@ -78,19 +78,19 @@ def test_the_bank_holds_the_second_views_of_the_photographs(workers, photographs
     still = ["optimizer.lr=1e-30", "schedule.kind=constant", "schedule.warmup_epochs=0"]
     rince("train", path, *still, "train.max_steps=1", "views.crop_scale=[0.05, 0.1]", "--out", tmp_path / "run")
     run, bank = open_trained(tmp_path / "run"), torch.load(tmp_path / "run" / "last.ckpt", weights_only=True)["bank"]
-    images = load_images(str(photographs), "train")
+    images, views = load_images(str(photographs), "train"), run.recipe.views.build()
     order = Order(48, 16, run.recipe.seed)
     ids, whole, made = order.ids(0, 0), torch.tensor([[0, 0, 24, 24]]), []
     for sample in ids.tolist():
         with Image.open(images.items[sample]) as opened:
             pixels = torch.from_numpy(np.array(opened)).permute(2, 0, 1)
-        drawn = run.views.draw_parameters(
+        drawn = views.draw_parameters(
             *pixels.shape[1:], seed=run.recipe.seed, epoch=0, view=1, sample_ids=torch.tensor([sample])
         )
         top, left, high, wide = drawn.boxes[0].tolist()
         part = pixels[None, :, top : top + high, left : left + wide]
         part = torch.nn.functional.interpolate(part, (24, 24), mode="bilinear", antialias=True)
-        made.append(run.views.apply(part, drawn._replace(boxes=whole)))
+        made.append(views.apply(part, drawn._replace(boxes=whole)))
     with torch.no_grad():
         keys = run.encoder(torch.cat(made))
     torch.testing.assert_close(bank["keys"][:16], keys, rtol=1e-3, atol=1e-3)
