@@ -111,7 +111,7 @@ def fast_decoding(paths: list[Path]) -> Speed:
 
 def loading(images: ImageFiles, size: int) -> Speed:
     """Of the loader as `rince.sources.feed.Feed` makes it."""
-    source = replace(images, views=PixelViews(size=size, mean=[0.5] * 3, std=[0.25] * 3))
+    source = replace(images, maker=PixelViews(size=size, mean=[0.5] * 3, std=[0.25] * 3))
     return in_threads(lambda epoch, samples: source.load(torch.tensor(samples), (0, 1), seed=0, epoch=epoch))
 
 

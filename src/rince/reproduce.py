@@ -19,7 +19,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -37,13 +37,13 @@ from rince.files import write_whole
 from rince.hierarchy.class_lists import outlier_name
 from rince.report.tables import Table, beside_the_paper, csv_text, latex, markdown, paper_tables
 from rince.sources.splits import other_set
+from rince.terminal import Say
 from rince.train.record import CHECKPOINT, ENVIRONMENT, RECIPE
 
 SEEDS = (123, 546, 937)
 RESULTS = "results.json"
 # Where data is found by its name in the tables: below --data, or on the hub.
 HUB = {"cifar100": "uoft-cs/cifar100", "cifar10": "uoft-cs/cifar10", "tiny-imagenet": "zh-plus/tiny-imagenet"}
-Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from rince.errors import ConfigError, DataError
 
@@ -22,15 +22,13 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from rince.config import Recipe
-    from rince.evaluation.lookup import Found
+    from rince.evaluation.lookup import Found, Which
     from rince.evaluation.trained import TrainedRun
     from rince.ranks import RankSource
     from rince.sources import Source
     from rince.train.setup import Brought
 
     Samples = str | Path | Source
-
-Which = Literal["features", "embeddings"]
 
 
 def fit(

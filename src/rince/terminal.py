@@ -5,6 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+Tell = Callable[[str, int, int], None]
+"""Is called with (what is going on, done, of how many)."""
+TellDone = Callable[[int, int], None]
+"""Is called with (done, of how many)."""
+Say = Callable[[str], None]
+"""Is told what a person should know."""
+
+
+def nobody(*_: object) -> None:
+    """Is told how far something is, and does not listen."""
+
 
 @contextmanager
 def shown_progress(title: str) -> Iterator[Callable[[str, int, int], None]]:

@@ -145,7 +145,7 @@ def test_a_photograph_that_breaks_off_is_named_too(photographs, tmp_path):
         labels=torch.zeros(8, dtype=torch.int64),
         class_names=("a",),
         source="broken",
-        views=PixelViews(size=24, mean=[0.5] * 3, std=[0.5] * 3),
+        maker=PixelViews(size=24, mean=[0.5] * 3, std=[0.5] * 3),
     )
     with pytest.raises(DataError, match=r"3\.jpg' of 'broken' does not decode as an image"):
         images.load(torch.arange(8), (0, 1), seed=0, epoch=0)
@@ -220,7 +220,7 @@ def test_a_sample_gets_the_same_crops_in_any_batch(photographs, tmp_path, monkey
         assert all(map(torch.equal, one, other))
     height, width = images.decode(41).shape[1:]
     boxes = [
-        images.views.draw_parameters(height, width, seed=7, epoch=2, view=view, sample_ids=torch.tensor([41])).boxes[0]
+        images.maker.draw_parameters(height, width, seed=7, epoch=2, view=view, sample_ids=torch.tensor([41])).boxes[0]
         for view in (0, 1)
     ]
     out = torch.empty(2, 3, 24, 24, dtype=torch.uint8)

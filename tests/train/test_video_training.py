@@ -217,7 +217,7 @@ def clips_for_testing(videos):
 
     def read(row):
         settings = {"frames": 4, "stride": 2, "clips": 2, "size": 16}  # as in TINY
-        return videos.views.resize_and_normalise(read_test_clips(videos.index, row, **settings))
+        return videos.maker.resize_and_normalise(read_test_clips(videos.index, row, **settings))
 
     return read
 

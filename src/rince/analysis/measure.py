@@ -12,7 +12,6 @@ from torch import Tensor
 from rince.analysis.equilibrium import RankBalance
 from rince.analysis.penalties import push_of_terms
 from rince.errors import ConfigError, DataError
-from rince.evaluation.judge import Tell, nobody
 from rince.evaluation.trained import TrainedRun, embed_once, open_trained
 from rince.evaluation.vectors import unit_vectors
 from rince.hierarchy.levels import class_levels
@@ -21,6 +20,7 @@ from rince.methods.method import build_loss
 from rince.methods.summary import similarity_summary
 from rince.ranks import EXCLUDED, NEGATIVE
 from rince.sources.order import permutation
+from rince.terminal import Tell, nobody
 from rince.train.setup import NOTHING, Brought, Parts, build_parts
 
 QUERIES, BLOCK, QUANTILES, PAIRS = 1024, 128, 10, 8

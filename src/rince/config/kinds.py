@@ -67,7 +67,7 @@ def recipe_class(kinds: Kinds) -> type[Recipe]:
     if problems:
         raise ConfigError("\n".join(problems))
     uses = found["method"].uses
-    views = found["data"].views
+    views = found["data"].view_settings
     fields: dict[str, Any] = {
         "data": (found["data"], ...),
         "views": (views, views()),

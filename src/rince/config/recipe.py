@@ -27,7 +27,7 @@ OPTIONAL = ("loss", "bank", "twin", "ranks")  # sections that a method has or ha
 class DataSettings(Section):
     """Where samples come from, and how their classes are related. A kind of data adds its own keys, and opens it."""
 
-    views: ClassVar[type[Section]] = Section
+    view_settings: ClassVar[type[Section]] = Section
     """The section `views` of this kind: what a view of such a sample draws."""
     encoder: ClassVar[str] = "resnet"
     """The `model.kind` that is meant where a recipe names none."""

@@ -14,8 +14,8 @@ import rince
 from rince.config import DataSettings
 from rince.errors import ConfigError, DataError, RinceError
 from rince.evaluation.finetune import finetuned
-from rince.evaluation.judge import Tell, Verdict, by_name, judge, nobody
-from rince.evaluation.probe import Protocol
+from rince.evaluation.judge import Verdict, by_name, judge
+from rince.evaluation.probe import ProbeKind
 from rince.evaluation.samples import Samples, read_samples
 from rince.evaluation.trained import TrainedRun, classify, embed_once, open_trained
 from rince.files import write_out, write_whole
@@ -25,18 +25,18 @@ from rince.sources.feed import Feed
 from rince.sources.order import OneByOne
 from rince.sources.source import Source
 from rince.sources.splits import other_set, set_name
+from rince.terminal import Say, Tell, nobody
 from rince.train.setup import NOTHING, Brought, build_ranks
 
 RESULTS, FIGURES = "results.json", "figures.json"
 SHOWN = 5  # notes of a source that are told
-Say = Callable[[str], None]
 
 
 def evaluate(
     folder: Path,
     *,
     outliers: Sequence[str | Source] = (),
-    probe: Protocol = "fast",
+    probe: ProbeKind = "fast",
     unfinished: bool = False,
     split: str | None = None,
     on: Sequence[str] = (),
@@ -128,7 +128,7 @@ class JudgedSet:
     def judge(
         self,
         outliers: Sequence[str | Source],
-        probe: Protocol,
+        probe: ProbeKind,
         *,
         finetune: bool = False,
         tell: Tell = nobody,

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from rince.evaluation.geometry import class_similarity
 from rince.evaluation.outliers import ClassGaussians, neighbour_score
-from rince.evaluation.probe import ProbeResult, Protocol, linear_probe
+from rince.evaluation.probe import ProbeKind, ProbeResult, linear_probe
 from rince.evaluation.retrieval import PrecisionRecall, RankedRetrieval, ranked_retrieval
 from rince.evaluation.samples import Samples, ranks_of
 from rince.ranks import RankSource, TableRanks
@@ -38,7 +38,7 @@ class Evidence:
     train: Samples
     test: Samples
     outliers: dict[str, Tensor]
-    probe: Protocol = "fast"
+    probe: ProbeKind = "fast"
     epoch_features: Callable[[int], Tensor] | None = None
     rank_source: RankSource | None = None
     rank_name: str = ""

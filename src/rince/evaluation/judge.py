@@ -15,18 +15,13 @@ from rince.evaluation.metrics import METRICS
 from rince.evaluation.metrics.detection import AUROC
 from rince.evaluation.metrics.metric import Named
 from rince.evaluation.metrics.search import MAP
-from rince.evaluation.probe import Protocol
+from rince.evaluation.probe import ProbeKind
 from rince.evaluation.samples import Samples
 from rince.ranks import RankSource
+from rince.terminal import Tell, nobody
 
 BINS = 60
 Place = TypeVar("Place")
-Tell = Callable[[str, int, int], None]
-"""Is called with (what is going on, done, of how many)."""
-
-
-def nobody(*_: object) -> None:
-    """Is told how far something is, and does not listen."""
 
 
 def by_name(sources: Sequence[Place], name_of: Callable[[Place], str], what: str) -> dict[str, Place]:
@@ -56,7 +51,7 @@ def judge(
     test: Samples,
     *,
     outliers: dict[str, Tensor] | None = None,
-    probe: Protocol = "fast",
+    probe: ProbeKind = "fast",
     epoch_features: Callable[[int], Tensor] | None = None,
     rank_source: RankSource | None = None,
     rank_name: str = "by class",

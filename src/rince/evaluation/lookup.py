@@ -12,10 +12,11 @@ from torch import Tensor
 
 from rince.errors import ConfigError
 from rince.evaluation.retrieval import nearest
-from rince.evaluation.trained import TellDone, TrainedRun, embed
+from rince.evaluation.trained import TrainedRun, embed
 from rince.evaluation.vectors import unit_vectors
 from rince.files import write_out
 from rince.sources.source import Source
+from rince.terminal import TellDone
 
 Which = Literal["features", "embeddings"]
 THUMB, MARGIN = 96, 4

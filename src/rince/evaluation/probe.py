@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from rince.errors import ConfigError, DataError
 from rince.evaluation.vectors import check_labels, check_vectors, share
 
-Protocol = Literal["fast", "paper"]
+ProbeKind = Literal["fast", "paper"]
 # The paper's protocol on CIFAR-100.
 EPOCHS, BATCH, RATE, MOMENTUM, MILESTONES, DECAY = 100, 512, 5.0, 0.9, (60, 75, 90), 0.2
 
@@ -34,7 +34,7 @@ def linear_probe(
     *,
     train_labels: Tensor,
     test_labels: Tensor,
-    protocol: Protocol = "fast",
+    protocol: ProbeKind = "fast",
     l2: float = 1e-4,
     seed: int = 0,
     progress: Callable[[int, int], None] | None = None,

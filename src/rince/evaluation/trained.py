@@ -20,14 +20,13 @@ from rince.errors import DataError
 from rince.files import file_digest, write_whole
 from rince.sources.feed import made_ahead
 from rince.sources.source import Source, moved
+from rince.terminal import TellDone
 from rince.train.checkpoint import load_checkpoint
 from rince.train.device import best_device
 from rince.train.record import CHECKPOINT, recipe_of
 from rince.train.setup import NOTHING, Brought, build_encoder, total_steps
 
 FEATURES = "features"  # folder of a run
-TellDone = Callable[[int, int], None]
-"""Is called with (samples done, of how many)."""
 
 
 class Embedded(NamedTuple):

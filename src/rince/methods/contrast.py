@@ -12,7 +12,7 @@ from rince.bank import MemoryBank
 from rince.config import Recipe
 from rince.errors import DataError
 from rince.loss import LossOutput, RankedLoss
-from rince.methods.method import Given, Method, MethodKind, Outcome, Runtime, build_loss
+from rince.methods.method import Given, Machine, Method, MethodKind, Outcome, build_loss
 from rince.methods.summary import WATCHED, similarity_summary
 from rince.moco import ContrastStep, compare, own_and_bank_ranks
 from rince.momentum import MomentumTwin
@@ -137,7 +137,7 @@ class ContrastSettings(MethodKind):
     kind: Literal["contrast"] = "contrast"
 
 
-def log_values(outputs: list[LossOutput], runtime: Runtime) -> dict[str, Tensor]:
+def log_values(outputs: list[LossOutput], runtime: Machine) -> dict[str, Tensor]:
     """Loss and terms of all parts and processes."""
     per_rank = runtime.total(torch.stack([output.per_rank for output in outputs]).sum(dim=0)) / runtime.processes
     used = runtime.total(torch.stack([output.queries_used for output in outputs]).sum(dim=0))
@@ -158,7 +158,7 @@ def why_not_finite(loss: RankedLoss, outputs: list[LossOutput], seen: list[Contr
 class _ShuffledTwin:
     """Keys made in another split of the batch, so that batch statistics do not tell a query which key is its own."""
 
-    def __init__(self, twin: MomentumTwin, runtime: Runtime, step: Step) -> None:
+    def __init__(self, twin: MomentumTwin, runtime: Machine, step: Step) -> None:
         self.twin, self.runtime, self.step = twin, runtime, step
 
     def __call__(self, view: Batch) -> Tensor:

@@ -25,7 +25,7 @@ from rince.sources.feed import Step
 from rince.sources.order import BatchOrder, Order
 
 
-class Runtime(Protocol):
+class Machine(Protocol):
     """Devices and processes as a method sees them."""
 
     @property
@@ -84,7 +84,7 @@ class Given:
     rank_count: int
     groups: list[Tensor]
     encoder: Encoder
-    runtime: Runtime
+    runtime: Machine
 
 
 class Outcome(NamedTuple):

@@ -12,12 +12,12 @@ import torch
 from rince.config import Recipe
 from rince.errors import ConfigError, DataError
 from rince.evaluation.evaluate import read_results, regrouped, reopened
-from rince.evaluation.judge import Tell
 from rince.evaluation.samples import Samples
 from rince.evaluation.trained import Embedded, TrainedRun, kept_features, open_trained
 from rince.hierarchy.levels import group_numbers
 from rince.report.album import Album
 from rince.sources.splits import other_set
+from rince.terminal import Tell
 from rince.train.record import METRICS
 from rince.train.setup import Brought
 

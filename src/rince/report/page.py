@@ -17,7 +17,6 @@ from torch import Tensor
 
 import rince
 from rince.errors import ConfigError, RinceError
-from rince.evaluation.judge import Tell, nobody
 from rince.files import write_out
 from rince.report import figures
 from rince.report.atlas import NEIGHBOURS, RunMap, balanced_sample, map_data, map_run, sample_size
@@ -26,6 +25,7 @@ from rince.report.drawing import RUNS, Drawn, clean, group_marks, slug
 from rince.report.films import nearest_videos, without_picture
 from rince.report.numbers import comparison, facts, full_table, headline, protocols
 from rince.report.tables import Table, compare, csv_text, latex, markdown
+from rince.terminal import Tell, nobody
 from rince.train.setup import Brought
 
 WRITTEN = ".written"  # in figures/: names of what the report wrote there

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from rince.draws import CLIP_PLACES, uniform
 from rince.errors import ConfigError, DataError, ShapeError
-from rince.sources.video_file import Pixels, read_frames
+from rince.sources.video_file import Frames, read_frames
 from rince.sources.video_index import VideoIndex
 from rince.sources.video_layouts import Ranges
 
@@ -270,7 +270,7 @@ def read_strip(index: VideoIndex, video: int, *, frames: int, short_side: int) -
     return torch.from_numpy(pixels).permute(0, 3, 1, 2).contiguous()
 
 
-def cropped(frames: Pixels, box: Sequence[int], size: int) -> Tensor:
+def cropped(frames: Frames, box: Sequence[int], size: int) -> Tensor:
     """`(time, height, width, 3)` → the box as `(3, time, size, size)`."""
     top, left, height, width = box
     crop = torch.from_numpy(frames[:, top : top + height, left : left + width]).permute(0, 3, 1, 2)

@@ -88,7 +88,7 @@ class Images(Source):
         superclass_names: names in the order of `superclasses`; empty without them.
         folder_paths: the folders of every class from the top down, if they are nested, else None.
         source: where the images come from, for messages.
-        views: what makes views of them; None for images that are only looked at.
+        maker: what makes views of them; None for images that are only looked at.
     """
 
     thing: ClassVar[str] = "image"
@@ -99,13 +99,13 @@ class Images(Source):
     superclass_names: tuple[str, ...] = ()
     folder_paths: tuple[tuple[str, ...], ...] | None = None
     source: str = "images"
-    views: PixelViews | None = None
+    maker: PixelViews | None = None
 
     @property
     def made_by(self) -> PixelViews:
         """What makes views of them."""
-        assert self.views is not None, "images without views are only looked at"
-        return self.views
+        assert self.maker is not None, "images without views are only looked at"
+        return self.maker
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -122,7 +122,7 @@ class Images(Source):
 
     def for_probe(self) -> Images:
         """Crop and flip alone."""
-        return replace(self, views=self.made_by.crop_and_flip())
+        return replace(self, maker=self.made_by.crop_and_flip())
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -192,7 +192,7 @@ class ImageFiles(Images):
 
     def notes(self) -> list[str]:
         """That they are resized."""
-        return [] if self.views is None else [f"{len(self):,} images of several sizes, resized to {self.views.size}"]
+        return [] if self.maker is None else [f"{len(self):,} images of several sizes, resized to {self.maker.size}"]
 
     def decode(self, index: int) -> Tensor:
         """One image as uint8 `(3, height, width)`: RGB, without its alpha, not turned by its EXIF entry."""

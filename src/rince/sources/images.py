@@ -35,7 +35,7 @@ MEMORY = 4 * 2**30  # … if all of them take no more bytes than this
 class ImageData(DataSettings):
     """`data.kind=images`."""
 
-    views: ClassVar[type[PixelViewSettings]] = PixelViewSettings
+    view_settings: ClassVar[type[PixelViewSettings]] = PixelViewSettings
 
     kind: Literal["images"] = "images"
     source: str = Field(
@@ -61,7 +61,7 @@ class ImageData(DataSettings):
                 f"images of {self.source!r} have {images.images.shape[1]} channel(s), but views.mean has "
                 f"{len(views.mean)} number(s); give views.mean and views.std one number per channel"
             )
-        return replace(images, views=views.build())
+        return replace(images, maker=views.build())
 
     def input_facts(self, views: PixelViewSettings) -> dict[str, Any]:
         """How pixels are made."""
@@ -77,11 +77,11 @@ class ImageData(DataSettings):
         is_table = path.suffix.lower() == ".parquet" or (path.is_dir() and next(parquet_files(path), None))
         elsewhere = place in EMBEDDED or (not path.exists() and re.fullmatch(HUB_NAME, place))
         images = load_any(place, self.test_split) if is_table or elsewhere else find_images(place)
-        return replace(images, views=views.build())
+        return replace(images, maker=views.build())
 
     def outliers(self, place: str, views: PixelViewSettings, *, classes: str | None = None) -> Images:
         """The test images there, whatever they are labelled; of all classes or some."""
-        return replace(load_any(place, self.test_split, classes), views=views.build())
+        return replace(load_any(place, self.test_split, classes), maker=views.build())
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -119,9 +119,9 @@ class MemoryImages(InMemory, Images):
     def notes(self) -> list[str]:
         """How large they are, if the encoder gets them in another size."""
         height, width = self.images.shape[-2:]
-        if self.views is None or (height, width) == (self.views.size,) * 2:
+        if self.maker is None or (height, width) == (self.maker.size,) * 2:
             return []
-        return [f"{len(self):,} images of {height} × {width}, resized to {self.views.size}"]
+        return [f"{len(self):,} images of {height} × {width}, resized to {self.maker.size}"]
 
 
 def load_images(

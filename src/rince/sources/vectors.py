@@ -25,7 +25,7 @@ from rince.views.vectors import VectorViewSettings
 class VectorData(DataSettings):
     """`data.kind=vectors`."""
 
-    views: ClassVar[type[VectorViewSettings]] = VectorViewSettings
+    view_settings: ClassVar[type[VectorViewSettings]] = VectorViewSettings
     encoder: ClassVar[str] = "adapter"
 
     kind: Literal["vectors"]
@@ -82,7 +82,7 @@ class Vectors(InMemory):
         vectors: `(samples, dim)` float32.
         labels: `(samples,)` int64.
         class_names: in label order.
-        views: of a vector.
+        maker: what makes views of them.
         paths: of every class from the top down, if the files have more than one level.
     """
 
@@ -92,7 +92,7 @@ class Vectors(InMemory):
     vectors: Tensor
     labels: Tensor
     class_names: tuple[str, ...]
-    views: VectorViewSettings
+    maker: VectorViewSettings
     paths: tuple[tuple[str, ...], ...] | None = None
 
     def __post_init__(self) -> None:
@@ -123,7 +123,7 @@ class Vectors(InMemory):
 
     def view(self, rows: Tensor, *, seed: int, epoch: int, view: int, sample_ids: Tensor) -> Tensor:
         """Noise and dropout."""
-        return self.views.make(rows, seed=seed, epoch=epoch, view=view, sample_ids=sample_ids)
+        return self.maker.make(rows, seed=seed, epoch=epoch, view=view, sample_ids=sample_ids)
 
     def plain(self, ids: Tensor) -> Tensor:
         """The vectors themselves."""

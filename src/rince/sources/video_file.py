@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from av.container import InputContainer
     from av.video.stream import VideoStream
 
-Pixels = np.ndarray[tuple[int, int, int, int], np.dtype[np.uint8]]
+Frames = np.ndarray[tuple[int, int, int, int], np.dtype[np.uint8]]
 
 # Nothing else is tried: FFmpeg also reads playlists, which name other files and addresses.
 FORMATS = "avi,mov,mp4,matroska,webm,mpeg,mpegts,mpegvideo,m4v,h264,hevc,asf,flv,ogg,gif,dv,mjpeg,yuv4mpegpipe,ivf"
@@ -114,7 +114,7 @@ def inspect(path: Path) -> Track:
     return Track(len(times), fps, width, height, turns, pack(times), pack(keyframes))
 
 
-def read_frames(path: Path, track: Track, wanted: Sequence[int], *, short_side: int) -> Pixels:
+def read_frames(path: Path, track: Track, wanted: Sequence[int], *, short_side: int) -> Frames:
     """Some frames of a video, decoding no more than is needed for them.
 
     Seeks to the keyframe before the first, and forward again wherever a keyframe lies between two wanted frames. On the

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -17,8 +17,7 @@ from torch import Tensor
 from rince.errors import ConfigError, DataError
 from rince.sources.video_file import Track, inspect
 from rince.sources.video_layouts import Ranges, VideoList
-
-Progress = Callable[[int, int], None]
+from rince.terminal import TellDone
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,7 +95,7 @@ class VideoIndex:
 
 
 def build_index(
-    videos: VideoList, cache: Path | None, *, short_side: int, progress: Progress | None = None
+    videos: VideoList, cache: Path | None, *, short_side: int, progress: TellDone | None = None
 ) -> VideoIndex:
     """Looks into every video once.
 

@@ -44,7 +44,7 @@ TOLD = {
 class VideoData(DataSettings):
     """`data.kind=videos`."""
 
-    views: ClassVar[type[PixelViewSettings]] = PixelViewSettings
+    view_settings: ClassVar[type[PixelViewSettings]] = PixelViewSettings
     own_keys: ClassVar[int] = 3  # frame, shot and video
 
     kind: Literal["videos"]
@@ -122,7 +122,7 @@ class Videos(Source):
     Attributes:
         index: of the files.
         sampler: draws clips.
-        views: of the clips.
+        maker: what makes views of the clips.
         outcomes: how many videos the rule for short ones concerned, by what became of them; empty if it was not asked.
         copies: clips of a video in testing.
     """
@@ -133,7 +133,7 @@ class Videos(Source):
 
     index: VideoIndex
     sampler: ClipSampler
-    views: PixelViews
+    maker: PixelViews
     outcomes: dict[str, int]
     copies: int = 1
 
@@ -162,17 +162,17 @@ class Videos(Source):
     @property
     def shape(self) -> tuple[int, ...]:
         """Channels, frames, height and width of a clip."""
-        return 3, self.sampler.frames, self.views.size, self.views.size
+        return 3, self.sampler.frames, self.maker.size, self.maker.size
 
     def load(self, ids: Tensor, numbers: Sequence[int], *, seed: int, epoch: int) -> Cropped:
         """The clips under the crops of their views; a query and its positives are read in one pass over the file."""
-        size, frames = self.views.size, self.sampler.frames
+        size, frames = self.maker.size, self.sampler.frames
         crops = torch.zeros(len(ids), len(numbers), 3, frames, size, size, dtype=torch.uint8)
         rows = ids.tolist()
         sides = [self._side(row) for row in rows]
         heights, widths = torch.tensor(sides, dtype=torch.int64).view(-1, 2).unbind(1)
         drawn = [
-            self.views.draw_parameters(heights, widths, seed=seed, epoch=epoch, view=view, sample_ids=ids)
+            self.maker.draw_parameters(heights, widths, seed=seed, epoch=epoch, view=view, sample_ids=ids)
             for view in numbers
         ]
         ranges = [self.index.ranges_of(row) for row in rows]
@@ -199,11 +199,11 @@ class Videos(Source):
         frames = read_frames(path, track, wanted.tolist(), short_side=self.index.short_side)
         for crop, clip, box in zip(crops, clips, boxes, strict=True):
             if clip[0] >= 0:
-                crop[:] = cropped(frames[np.searchsorted(wanted, clip)], box, self.views.size)
+                crop[:] = cropped(frames[np.searchsorted(wanted, clip)], box, self.maker.size)
 
     def finish(self, loaded: Cropped, device: torch.device) -> Made:
         """All of a view but the crop, which is taken already."""
-        views = [self.views.apply_cropped(*each, device) for each in loaded.by_view(device)]
+        views = [self.maker.apply_cropped(*each, device) for each in loaded.by_view(device)]
         assert loaded.present is not None
         return Made(list(views), loaded.present.to(device))
 
@@ -216,11 +216,11 @@ class Videos(Source):
                 frames=self.sampler.frames,
                 stride=self.sampler.stride,
                 clips=self.copies,
-                size=self.views.size,
+                size=self.maker.size,
             )
             for row in ids.tolist()
         ]
-        return torch.cat([self.views.resize_and_normalise(each) for each in clips])
+        return torch.cat([self.maker.resize_and_normalise(each) for each in clips])
 
     def preview(self, row: int) -> Preview:
         """The frame in the middle; none if the video cannot be read any more."""
