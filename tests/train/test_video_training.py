@@ -352,7 +352,8 @@ def test_a_run_on_videos_may_be_ranked_by_class(source, tmp_path):
     assert load_recipe(recipe).view_numbers == (0, 1)
     assert len(parts.source) == 14
     assert parts.source.outcomes == {"whole": 14, "shrunk": 0, "dropped_video": 0, "dropped_shot": 0, "left_out": 0}
-    assert parts.rank_labels.tolist() == [0] * 7 + [1] * 7
+    assert parts.source.labels.tolist() == [0] * 7 + [1] * 7
+    assert parts.rank_source.by == "class"
     run = tmp_path / "run"
     rince("train", recipe, "train.max_steps=2", "--out", run)
     lines = metrics(run)

@@ -66,7 +66,7 @@ def test_large_images_are_not_read_to_be_chosen(tmp_path):
     assert isinstance(chosen, ImageFiles)
     assert len(chosen) == len(chosen.items) == 1
     assert chosen.items[0:1] == [chosen.items[0]] == [tmp_path / "large/b/1.jpg"]
-    assert chosen.decode(0)[0].float().mean() > 200
+    assert chosen.pixels(0)[0].mean() > 200
 
 
 @pytest.mark.parametrize(

@@ -103,15 +103,15 @@ def test_parameters_of_the_well_known_networks(depth, parameters):
     assert sum(p.numel() for p in network.parameters()) == parameters
 
 
-def test_blocks_override_the_depth():
+def test_blocks_of_every_depth():
     def per_stage(network):
         return [len(stage) for stage in network.stages]
 
     assert per_stage(resnet(10, width=1)) == [1, 1, 1, 1]
     assert per_stage(resnet(34, width=1)) == [3, 4, 6, 3]
-    assert per_stage(resnet(18, width=1, blocks=[2, 1, 1, 3])) == [2, 1, 1, 3]
-    short = resnet(50, width=2, blocks=(1, 1, 1, 1)).eval()
-    assert short(torch.randn(1, 3, 16, 16)).shape == (1, 64)
+    assert per_stage(resnet(18, width=1)) == [2, 2, 2, 2]
+    assert per_stage(resnet(50, width=1)) == [3, 4, 6, 3]
+    assert resnet(50, width=2).eval()(torch.randn(1, 3, 16, 16)).shape == (1, 64)
 
 
 def test_encoder_sizes():
@@ -207,7 +207,7 @@ def test_initial_weights(depth):
 
 
 def test_every_parameter_gets_a_gradient():
-    one = encoder(depth=50, blocks=(1, 1, 1, 1))
+    one = encoder(depth=50)
     (one(images(8, side=32)) @ torch.randn(16)).sum().backward()
     assert all(p.grad is not None and p.grad.isfinite().all() and p.grad.abs().sum() > 0 for p in one.parameters())
 
@@ -335,8 +335,6 @@ def test_twin_of_an_encoder():
         ({"norm": "layer"}, "norm must be one of 'batch', 'group'; got 'layer'"),
         ({"width": 0}, "width must be at least 1, got 0; 64 is the paper's"),
         ({"channels": 0}, "channels must be at least 1, got 0; colour images have 3"),
-        ({"blocks": [2, 2]}, "blocks must be four counts of at least 1, one per stage; got [2, 2]"),
-        ({"blocks": [2, 2, 0, 2]}, "blocks must be four counts of at least 1, one per stage; got [2, 2, 0, 2]"),
         ({"head_hidden": 0}, "hidden of a head must be at least 1, got 0; the paper's head is 2048, 2048, 128"),
         ({"dim": -1}, "outputs of a head must be at least 1, got -1; the paper's head is 2048, 2048, 128"),
     ],

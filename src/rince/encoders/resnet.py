@@ -195,7 +195,6 @@ def resnet(
     width: int = 64,
     channels: int = 3,
     stem: Stem = "small",
-    blocks: Sequence[int] | None = None,
     norm: Norm = "batch",
     dims: Dims = 2,
 ) -> ResNet:
@@ -207,7 +206,6 @@ def resnet(
         channels: channels of an image.
         stem: `"small"`: 3×3 convolution, stride 1 (CIFAR). `"small-stride2"`: 3×3, stride 2, a quarter of the work.
             `"imagenet"`: 7×7, stride 2, and max-pooling, which halves the image again.
-        blocks: blocks in each of the four stages, in place of those that `depth` stands for.
         norm: `"batch"`, or `"group"`, with which an image's feature does not depend on the rest of its batch.
         dims: 2 for images; 3 for clips, `(batch, channels, time, height, width)`.
 
@@ -226,8 +224,5 @@ def resnet(
         raise ConfigError(f"width must be at least 1, got {width}; 64 is the paper's")
     if channels < 1:
         raise ConfigError(f"channels must be at least 1, got {channels}; colour images have 3")
-    block, standard = _DEPTHS[depth]
-    counts = standard if blocks is None else tuple(blocks)
-    if len(counts) != 4 or min(counts) < 1:
-        raise ConfigError(f"blocks must be four counts of at least 1, one per stage; got {list(counts)}")
-    return ResNet(block, counts, width=width, channels=channels, stem=stem, norm=norm, dims=dims)
+    block, blocks = _DEPTHS[depth]
+    return ResNet(block, blocks, width=width, channels=channels, stem=stem, norm=norm, dims=dims)

@@ -12,7 +12,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import ClassVar, overload
 
-import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 import torch
 import torch.nn.functional as F
@@ -193,11 +192,6 @@ class ImageFiles(Images):
     def notes(self) -> list[str]:
         """That they are resized."""
         return [] if self.maker is None else [f"{len(self):,} images of several sizes, resized to {self.maker.size}"]
-
-    def decode(self, index: int) -> Tensor:
-        """One image as uint8 `(3, height, width)`: RGB, without its alpha, not turned by its EXIF entry."""
-        pixels = self.pixels(index)
-        return torch.from_numpy(np.repeat(pixels, 3, axis=0) if len(pixels) == 1 else pixels)
 
     def pixels(self, index: int) -> Pixels:
         """One image as uint8 `(1, height, width)` if it is grayscale, else `(3, height, width)`."""

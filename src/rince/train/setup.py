@@ -52,12 +52,6 @@ class Parts:
     order: BatchOrder
 
     @property
-    def rank_labels(self) -> Tensor:
-        """What ranks go by: classes, or ids of samples."""
-        by_sample = self.rank_source is not None and self.rank_source.by == "sample"
-        return torch.arange(len(self.source)) if by_sample else self.source.labels
-
-    @property
     def group_counts(self) -> list[int]:
         """How many classes, superclasses, … there are."""
         return [len(level.unique()) for level in self.groups]
