@@ -218,7 +218,7 @@ def test_a_sample_gets_the_same_crops_in_any_batch(photographs, tmp_path, monkey
     assert torch.equal(again.crops, many)
     for one, other in zip(drawn, again.parameters, strict=True):
         assert all(map(torch.equal, one, other))
-    height, width = images.decode(41).shape[1:]
+    height, width = images.pixels(41).shape[1:]
     boxes = [
         images.maker.draw_parameters(height, width, seed=7, epoch=2, view=view, sample_ids=torch.tensor([41])).boxes[0]
         for view in (0, 1)
