@@ -26,8 +26,7 @@ NEIGHBOURHOOD_SAMPLES: Final = 2**31 - 6
 NEIGHBOURHOOD_REST: Final = 2**31 - 7
 FAST_AP_CATEGORIES: Final = 2**31 - 8
 FAST_AP_SAMPLES: Final = 2**31 - 9
-# Pairs of classes to flip are drawn with seed and 0 alone, before there are samples; the noise study was made so.
-FLIPPED_PAIRS: Final = 0
+FLIPPED_PAIRS: Final = 2**31 - 10
 
 # The increment and the two multipliers of splitmix64 (Steele, Lea and Flood, 2014).
 STEP = 0x9E3779B97F4A7C15

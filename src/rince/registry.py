@@ -78,7 +78,7 @@ def _brought(group: Group) -> dict[str, EntryPoint]:
 
 def registered(group: Group) -> list[Registered]:
     """All parts of a group, ours first."""
-    ours = [Registered(name, "rince") for name in BUILT_IN[group]]
+    ours = [Registered(name, "rince") for name in BUILT_IN[group] if name != "given"]  # which only Python can give
     return ours + [
         Registered(name, f"{point.dist.name} {point.dist.version}" if point.dist else point.value)
         for name, point in sorted(_brought(group).items())
@@ -99,7 +99,7 @@ def part(group: Group, name: str) -> Any:
     if point is None:
         known = [each.name for each in registered(group)]
         close = difflib.get_close_matches(name, known, n=1)
-        hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(known)}"
+        hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(known)}."
         more = (
             "" if group == "methods" else f" If a package of yours brings it (entry point rince.{group}), install it."
         )

@@ -51,7 +51,8 @@ def fit(
         source: training samples: what `data.source` takes, or a source such as `rince.sources.from_dataset(…)`.
         test_source: what to judge the run on, where `source` is an object.
         encoder: any module that makes features `(batch, dim)` of a batch; it gets a head, unless it is a
-            `rince.encoders.Encoder`, which has its own. It is trained in place.
+            `rince.encoders.Encoder`, which has its own. It is trained in place, and gets the weights of a run again
+            whenever that is looked at: give each run a network of its own.
         rank_source: what candidates are to queries, in place of the recipe's `ranks`: `rince.TableRanks(…)`, or any
             object with `ranks`, `by` and `fingerprint` that is called with labels.
         devices: processes, each with a device of its own.
@@ -63,6 +64,11 @@ def fit(
     from rince.config import recipe_values, validate, with_overrides
     from rince.train.setup import Brought
 
+    for change in changes:
+        if not isinstance(change, str):
+            raise ConfigError(f"a change is text such as 'train.epochs=5', got {change!r}")
+        if change.startswith("data.source=") and source is not None:
+            raise ConfigError(f"the samples are given twice, by source=… and by {change!r}; leave out one")
     values = recipe_values(recipe, changes)
     if isinstance(source, str | Path):
         values = with_overrides(values, [f"data.source={json.dumps(str(source))}"])
@@ -142,7 +148,12 @@ class Run:
         settings = self.recipe.train
         runtime = Runtime(devices, settings.precision, accelerator, settings.batch_norm)
         if not train(self.recipe, self.folder, runtime, resume=resume, brought=self._brought):
-            raise Interrupted(f"interrupted and saved; go on with: rince train --resume {self.folder}")
+            again = ", ".join(f"{name}=…" for name, value in self._brought._asdict().items() if value is not None)
+            shell, python = (
+                f"rince train --resume {self.folder}",
+                f"rince.open_run({str(self.folder)!r}, {again}).resume()",
+            )
+            raise Interrupted(f"interrupted and saved; go on with: {python if again else shell}")
 
     def evaluate(
         self,
@@ -206,8 +217,8 @@ class Run:
         if out is not None and Path(out).suffix != ".parquet":
             raise ConfigError(f"embeddings are written as parquet: let --out end in .parquet, got {out}")
         run = self.trained(accelerator)
-        with shown_progress(str(samples) if isinstance(samples, str | Path) else samples.source) as tell:
-            source = _found(run, samples)
+        source = _found(run, samples)
+        with shown_progress(source.source) as tell:
             vectors = vectors_of(run, source, which, lambda done, of: tell(which, done, of))
         if out is not None:
             write_vectors(source, vectors, Path(out))
@@ -274,7 +285,16 @@ def _several(given: Any) -> list[Any]:
 
 
 def _found(run: TrainedRun, samples: Samples) -> Source:
-    return run.find(str(samples)) if isinstance(samples, str | Path) else samples
+    from rince.sources import Source
+
+    if isinstance(samples, str | Path):
+        return run.find(str(samples))
+    if not isinstance(samples, Source):
+        raise ConfigError(
+            f"give a file, a folder or a source, got {type(samples).__name__}; wrap samples of yours in "
+            "rince.sources.from_dataset(…)"
+        )
+    return samples
 
 
 def _checked(brought: Brought) -> Brought:
@@ -282,23 +302,19 @@ def _checked(brought: Brought) -> Brought:
     from torch import nn
 
     from rince.sources import Source
+    from rince.train.setup import check_rank_source
 
     for name, value in (("source", brought.source), ("test_source", brought.test_source)):
         if value is not None and not isinstance(value, Source):
             raise ConfigError(
-                f"{name} must be a path or a source, got {type(value).__name__}; wrap a data set of yours in "
-                "rince.sources.from_dataset(…)"
+                f"{name} must be a source{' or a path' if name == 'source' else ''}, got {type(value).__name__}; wrap "
+                "a data set of yours in rince.sources.from_dataset(…)"
             )
     if brought.encoder is not None and not isinstance(brought.encoder, nn.Module):
         raise ConfigError(f"encoder must be a torch.nn.Module, got {type(brought.encoder).__name__}")
     ranks = brought.rank_source
-    if ranks is not None and (
-        not callable(ranks) or not all(hasattr(ranks, n) for n in ("ranks", "by", "fingerprint"))
-    ):
-        raise ConfigError(
-            f"rank_source must say `ranks`, `by` and `fingerprint` and be called with labels, as rince.TableRanks is; "
-            f"got {type(ranks).__name__}"
-        )
+    if ranks is not None:
+        check_rank_source(ranks, "rank_source")
     return brought
 
 

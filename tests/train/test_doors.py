@@ -257,7 +257,7 @@ def test_labels_are_never_found_by_decoding():
         (lambda: from_dataset(iter([1]), labels=[0]), "needs a length"),
         (lambda: from_dataset([1, 2], labels=[0]), "1 labels for 2 samples"),
         (lambda: from_dataset([1, 2], labels=[0.5, 1.0]), "one integer or name per sample"),
-        (lambda: from_dataset([1, 2], labels=[0, -1]), "labels go from 0"),
+        (lambda: from_dataset([1, 2], labels=[0, -1]), "labels start at 0, got -1"),
         (lambda: from_dataset([1, 2], labels=["a", "b"], class_names=["a"]), "'b' is none of"),
         (lambda: from_dataset([1, 2], labels=[0, 1], paths=["a/b"]), "one path per class"),
         (lambda: from_dataset([], labels=[]), "empty|one integer or name"),
@@ -395,3 +395,110 @@ def test_a_run_of_before_is_opened_judged_and_not_gone_on_with(tmp_path):
     done = command("train", "--resume", tmp_path / "run", check=False)
     assert done.returncode == 2
     assert "was started by rince 0.1.0" in done.stderr
+
+
+class Restless(Photos):
+    """A data set that augments by itself, as `ImageFolder(transform=…)` does."""
+
+    def __getitem__(self, row):
+        return self.pixels[row] + 0.1 * torch.randn(3, 12, 12), self.targets[row]
+
+
+def test_what_a_data_set_draws_by_itself_is_seeded_view_by_view():
+    source, ids = from_dataset(Restless()), torch.arange(5)
+    query, key = source.load(ids, (0, 1), seed=1, epoch=0)
+    assert source.in_processes
+    assert not torch.equal(query, key)
+    torch.manual_seed(99)
+    assert torch.equal(source.load(ids, (0, 1), seed=1, epoch=0)[1], key)
+    assert not torch.equal(source.load(ids, (0, 1), seed=1, epoch=1)[1], key)
+
+
+def test_what_was_made_of_a_users_samples_is_never_taken_for_that_of_others(tmp_path):
+    """Nobody can tell whether samples or transforms are still the same: they are judged anew."""
+    run = fitted(tmp_path / "run", "train.max_steps=2")
+    first = run.evaluate(outliers=from_dataset(torch.randn(40, 3, 12, 12), labels=[0] * 40, name="noise"))
+    black = from_dataset(Photos(seed=1), test_transform=lambda sample: sample * 0, paths=PATHS)
+    again = rince.open_run(tmp_path / "run", source=photos(), test_source=black, encoder=network())
+    far = from_dataset(50 + torch.randn(40, 3, 12, 12), labels=[0] * 40, name="noise")
+    second = again.evaluate(outliers=far)
+    assert second["retrieval/class/recall@1"] == pytest.approx(1 / 6, abs=0.01)  # all black: one answer for all
+    assert first["retrieval/class/recall@1"] > 0.3
+    assert second["outliers/noise/auroc"] != first["outliers/noise/auroc"]
+    again.report(tmp_path / "page")
+
+
+@pytest.mark.parametrize(
+    ("changes", "match"),
+    [
+        (["data.limit=20"], "limit is for data that is read by its name"),
+        (["data.classes=imagenet100"], "classes is for data that is read by its name"),
+        (["data.source=elsewhere"], "given twice"),
+        ([5], "a change is text"),
+    ],
+)
+def test_settings_that_would_do_nothing_for_an_object_are_refused(tmp_path, changes, match):
+    with pytest.raises(rince.ConfigError, match=match):
+        fitted(tmp_path / "run", *changes)
+    assert not (tmp_path / "run").exists()
+
+
+class Claims:
+    """Ranks that say one thing and give another."""
+
+    ranks, fingerprint = 1, "claims"
+
+    def __init__(self, by="class", shape=None, dtype=torch.int8):
+        self.by, self.shape, self.dtype = by, shape, dtype
+
+    def __call__(self, queries, candidates):
+        return torch.ones(self.shape or (len(queries), len(candidates)), dtype=self.dtype)
+
+
+class Shrinking(nn.Module):
+    """Says 9 and gives 24."""
+
+    feature_dim = 9
+
+    def __init__(self):
+        super().__init__()
+        self.inner = network()
+
+    def forward(self, batch):
+        return self.inner(batch)
+
+
+@pytest.mark.parametrize(
+    ("brought", "match"),
+    [
+        ({"rank_source": Claims(by="klass")}, "`by` says what its labels are, 'class' or 'sample'; got 'klass'"),
+        ({"rank_source": Claims(shape=(2, 2))}, "must give int8 ranks of shape"),
+        ({"rank_source": Claims(dtype=torch.float32)}, "must give int8 ranks of shape"),
+        ({"encoder": Shrinking()}, "cannot take a training batch of Photos of 96 samples"),
+        ({"source": photos(lambda sample: sample[:, :7])}, "cannot take a training batch"),
+        ({"rank_source": rince.TableRanks.from_superclasses([0, 0])}, "but the table has 2 classes"),
+        ({"test_source": "photos"}, "test_source must be a source, got str"),
+    ],
+)
+def test_what_does_not_fit_is_told_before_a_folder_is_made(tmp_path, brought, match):
+    with pytest.raises(rince.RinceError, match=match):
+        fitted(tmp_path / "run", **brought)
+    assert not (tmp_path / "run").exists()
+
+
+def test_terms_that_no_rank_has_are_said(tmp_path, capsys):
+    fitted(tmp_path / "run", "train.max_steps=1", source=from_dataset(Photos(), transform=noisy))
+    assert "ranks: there are 1; terms 2, 3, 4 of the loss are never used" in capsys.readouterr().err
+
+
+def test_a_query_never_finds_itself_and_what_is_no_sample_is_named(tmp_path, monkeypatch):
+    run = fitted(tmp_path / "run", "train.max_steps=2")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "3").mkdir()  # rows are no files, whatever lies in the folder
+    source = photos()
+    assert all(near.row != each.row for each in run.neighbours(source, source, k=2) for near in each.near)
+    for wrong in (torch.zeros(2, 3, 12, 12), [1.0]):
+        with pytest.raises(rince.ConfigError, match="give a file, a folder or a source"):
+            run.embed(wrong)
+    with pytest.raises(rince.ConfigError, match="which must be 'features' or 'embeddings'"):
+        run.embed(source, which="x")

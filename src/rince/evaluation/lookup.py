@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import torch
 from PIL import Image, ImageOps
@@ -42,6 +42,8 @@ class Found(NamedTuple):
 
 def vectors_of(run: TrainedRun, source: Source, which: Which, tell: TellDone | None = None) -> Tensor:
     """`(samples, dim)`: features or embeddings of samples."""
+    if which not in get_args(Which):
+        raise ConfigError(f"which must be 'features' or 'embeddings', got {which!r}")
     found: Tensor = getattr(embed(run, source, tell=tell), which)
     return found
 
@@ -71,9 +73,9 @@ def find_neighbours(
     near = nearest(asking, asked, min(k + 1, len(gallery)))
     cosines = (asking[:, None] * asked[near]).sum(dim=2).tolist()
     for row, (items, values) in enumerate(zip(near.tolist(), cosines, strict=True)):
-        own = queries.place(row)
         others = [Neighbour(gallery.place(i), value, i) for i, value in zip(items, values, strict=True)]
-        found.append(Found(own, row, [other for other in others if not _same_file(other.place, own)][:k]))
+        near_by = [other for other in others if not _same_sample(queries, row, gallery, other.row)]
+        found.append(Found(queries.place(row), row, near_by[:k]))
     return found
 
 
@@ -105,6 +107,9 @@ def as_image(picture: Tensor | None) -> Image.Image:
     return Image.fromarray(pixels.squeeze(2) if pixels.shape[2] == 1 else pixels).convert("RGB")
 
 
-def _same_file(one: str, other: str) -> bool:
-    """Rows without files are never the same: who gives one set twice wants to see both."""
-    return Path(one).exists() and Path(one).resolve() == Path(other).resolve()
+def _same_sample(queries: Source, row: int, gallery: Source, other: int) -> bool:
+    """Whether a query and an item are one: the same file, or the same row of the same samples."""
+    one, two = queries.file(row), gallery.file(other)
+    if one is not None and two is not None:
+        return one.resolve() == two.resolve()
+    return row == other and queries.fingerprint == gallery.fingerprint

@@ -148,7 +148,7 @@ def _averaged(
 def embed_once(run: TrainedRun, source: Source, name: str, *, tell: TellDone | None = None) -> Embedded:
     """The same, read from `features/NAME.safetensors` beside the run if made from this checkpoint and these samples."""
     made = {"samples": source.fingerprint, "changed": str(source.changed), "data": _how(run)}
-    kept = kept_features(run, name, made)
+    kept = kept_features(run, name, made) if source.knows_content else None
     if kept is not None:
         return kept
     found = embed(run, source, tell=tell)

@@ -12,10 +12,11 @@ import inspect
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
+from pydantic import model_validator
 from torch import Tensor
 
 from rince.config import DataSettings
@@ -33,6 +34,13 @@ class GivenData(DataSettings):
 
     kind: Literal["given"]
     source: str = "a source given as an object"
+
+    @model_validator(mode="after")
+    def _takes_no_part_of_it(self) -> GivenData:
+        for name in ("limit", "classes"):
+            if getattr(self, name) is not None:
+                raise ValueError(f"{name} is for data that is read by its name; give a source of the samples you want")
+        return self
 
     def open(self, split: str, views: Any, *, own_keys: int | None = None) -> Source:  # noqa: ARG002 - of the interface
         """A file cannot hold the object."""
@@ -52,6 +60,8 @@ class GivenData(DataSettings):
 class DatasetSource(Source):
     """A map-style data set as a source; made by `from_dataset`."""
 
+    knows_content: ClassVar[bool] = False
+
     def __init__(
         self,
         dataset: Any,
@@ -66,7 +76,8 @@ class DatasetSource(Source):
         self.dataset, self.labels, self.class_names, self.paths = dataset, labels, class_names, paths
         self.transform, self.test_transform, self.source = transform, test_transform, name
         self._takes_generator = transform is not None and _takes_generator(transform)
-        self.in_processes = transform is not None and not self._takes_generator
+        # Without a transform of ours to seed, the data set itself may draw what makes one view differ from another.
+        self.in_processes = not self._takes_generator
         self._shape: tuple[int, ...] | None = None
 
     @property
@@ -84,21 +95,19 @@ class DatasetSource(Source):
         return self._shape
 
     def load(self, ids: Tensor, numbers: Sequence[int], *, seed: int, epoch: int) -> list[Batch]:
-        """Every view of every sample through the transform."""
-        samples = [self._sample(row) for row in ids.tolist()]
-        made: list[list[Any]] = []
-        for view in numbers:
-            seeds = [seed_of(seed, epoch, view, row) for row in ids.tolist()]
-            made.append([self._transformed(sample, own) for sample, own in zip(samples, seeds, strict=True)])
-        return [stacked(views, self.source) for views in made]
+        """Every view of every sample through the transform, or as a data set that transforms by itself gives it."""
+        return [
+            stacked([self._view(row, seed_of(seed, epoch, view, row)) for row in ids.tolist()], self.source)
+            for view in numbers
+        ]
 
-    def _transformed(self, sample: Any, seed: int) -> Any:
-        if self.transform is None:
-            return sample
-        if self._takes_generator:
-            return self.transform(sample, generator=torch.Generator().manual_seed(seed))
+    def _view(self, row: int, seed: int) -> Any:
+        """An item is asked for once a view: what it draws by itself is seeded too."""
+        if self.transform is not None and self._takes_generator:
+            return self.transform(self._sample(row), generator=torch.Generator().manual_seed(seed))
         with _seeded(seed):
-            return self.transform(sample)
+            sample = self._sample(row)
+            return sample if self.transform is None else self.transform(sample)
 
     def finish(self, loaded: list[Batch], device: torch.device) -> Made:
         """The same on the device."""
@@ -112,7 +121,8 @@ class DatasetSource(Source):
     def _sample(self, row: int) -> Any:
         """An item without its label."""
         item = self.dataset[row]
-        return item[0] if isinstance(item, tuple | list) else item
+        labelled = isinstance(item, tuple) or (isinstance(item, list) and not isinstance(item[0], int | float))
+        return item[0] if labelled else item
 
     def preview(self, row: int) -> Preview:
         """The item, if it is a picture or looks like one."""
@@ -218,7 +228,9 @@ def _coded(labels: Any, class_names: Sequence[str] | None) -> tuple[Tensor, tupl
     codes = torch.from_numpy(array.astype(np.int64))
     low, high = (int(codes.min()), int(codes.max())) if len(codes) else (0, -1)
     names = tuple(map(str, class_names if class_names is not None else range(high + 1)))
-    if low < 0 or high >= len(names):
+    if low < 0:
+        raise DataError(f"labels start at 0, got {low}")
+    if high >= len(names):
         raise DataError(f"labels go from 0 to {len(names) - 1} for {len(names)} classes, got {low} to {high}")
     return codes, names
 

@@ -184,10 +184,10 @@ class ImageFiles(Images):
         item = self.items[row]
         return _below(item, self.source) if isinstance(item, Path) else super().name(row)
 
-    def place(self, row: int) -> str:
-        """The file, or the row."""
+    def file(self, row: int) -> Path | None:
+        """The file; None for images in a table."""
         item = self.items[row]
-        return str(item) if isinstance(item, Path) else super().name(row)
+        return item if isinstance(item, Path) else None
 
     def notes(self) -> list[str]:
         """That they are resized."""

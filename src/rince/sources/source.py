@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -57,6 +58,8 @@ class Source(ABC):
     """Whether nothing has to be loaded ahead."""
     in_processes: bool = False
     """Whether `load` must have a process to itself, because it draws from generators that a process has one of."""
+    knows_content: ClassVar[bool] = True
+    """Whether the fingerprint is of the samples themselves, so that what was made of them can be kept."""
     copies: int = 1
     """Rows of `plain` for every sample; their outputs are averaged."""
     at_once: int = 256
@@ -113,9 +116,13 @@ class Source(ABC):
         """What a sample is called, the same wherever the data lies: a file below its source, or a row."""
         return str(row)
 
+    def file(self, row: int) -> Path | None:  # noqa: ARG002 - of the interface
+        """The file of a sample; None if it has none of its own."""
+        return None
+
     def place(self, row: int) -> str:
         """Where a person finds a sample: its file, if it has one."""
-        return self.name(row)
+        return str(self.file(row) or self.name(row))
 
     def own_paths(self, taxonomy: str) -> list[tuple[str, ...]]:
         """The paths of the classes by a taxonomy that stands in the data: `"column"` or `"folders"`."""

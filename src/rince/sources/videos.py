@@ -244,9 +244,9 @@ class Videos(Source):
         """The file below its source."""
         return self.index.name(row)
 
-    def place(self, row: int) -> str:
+    def file(self, row: int) -> Path:
         """The file."""
-        return str(self.index.videos.paths[row])
+        return self.index.videos.paths[row]
 
     def notes(self) -> list[str]:
         """What became of short videos, and which files cannot be used."""

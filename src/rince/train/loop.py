@@ -29,7 +29,7 @@ from rince.train.progress import Progress
 from rince.train.record import CHECKPOINT, METRICS, Metrics, check_data, create_run, locked
 from rince.train.runtime import Runtime, check_logger, is_first_process, make_logger
 from rince.train.schedules import learning_rates, plateau_factor
-from rince.train.setup import NOTHING, Brought, Parts, build_encoder, build_parts, start_from, total_steps
+from rince.train.setup import NOTHING, Brought, Parts, build_encoder, build_parts, rehearse, start_from, total_steps
 from rince.train.watch import Watch
 
 STATE = {"encoder", "groups", "steps_per_epoch", "optimizer", "precision", "step", "metrics_position", "validation"}
@@ -58,6 +58,9 @@ def train(recipe: Recipe, folder: Path, runtime: Runtime, *, resume: bool, broug
     parts = build_parts(recipe, brought)
     goes_on = resume and (folder / CHECKPOINT).exists()
     encoder, told = _first_encoder(recipe, parts, brought, fresh=not goes_on)
+    if brought != NOTHING and not resume:
+        rehearse(recipe, parts, encoder)
+    told = "\n".join(filter(None, [told, _unused_terms(recipe, parts)]))
     if is_first_process() and not resume:
         create_run(folder, recipe)  # only now that nothing more can be wrong with the recipe and its data
     runtime.launch()
@@ -67,6 +70,15 @@ def train(recipe: Recipe, folder: Path, runtime: Runtime, *, resume: bool, broug
             check_data(folder, data)
         runtime.barrier()
         return _train(recipe, parts, encoder, folder, runtime, goes_on=goes_on, told=told)
+
+
+def _unused_terms(recipe: Recipe, parts: Parts) -> str:
+    """Says which terms of the loss no rank has: a ranked recipe without ranks is another method."""
+    unused = range(parts.rank_count + 1, len(recipe.terms) + 1) if recipe.ranks is not None else ()
+    if not unused:
+        return ""
+    which = ", ".join(map(str, unused))
+    return f"ranks: there are {parts.rank_count}; terms {which} of the loss are never used (data.taxonomy gives ranks)"
 
 
 def _first_encoder(recipe: Recipe, parts: Parts, brought: Brought, *, fresh: bool) -> tuple[Encoder, str]:
@@ -166,6 +178,8 @@ def _advice(folder: Path) -> Iterator[None]:
     try:
         yield
     except DataError as error:
+        if not any(word in str(error) for word in ("NaN", "nan", "inf", "overflow")):
+            raise
         raise DataError(
             f"{error}. The last checkpoint, if there was one, is kept in {folder}; try a lower optimizer.lr, or a "
             "longer schedule.warmup_epochs"

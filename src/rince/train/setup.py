@@ -25,6 +25,7 @@ from rince.train.checkpoint import load_checkpoint
 from rince.train.record import CHECKPOINT
 
 NAMED = 5  # tensors that a message names
+SOME = 64  # queries of a rehearsal
 
 
 class Brought(NamedTuple):
@@ -97,14 +98,52 @@ def build_ranks(
     if brought.rank_source is not None:
         return brought.rank_source
     found: Any = recipe.ranks.build(Ranked(source.class_names, paths, len(source), recipe.seed))
-    for name in ("ranks", "by", "fingerprint"):
-        if not hasattr(found, name):
-            raise ConfigError(
-                f"ranks.kind={recipe.ranks.kind} gave a {type(found).__name__} without {name!r}; a source of ranks "
-                "says `ranks`, `by` and `fingerprint`, and is called with labels (rince.ranks.RankSource)"
-            )
+    check_rank_source(found, f"ranks.kind={recipe.ranks.kind}")
     ranked: RankSource = found
     return ranked
+
+
+def check_rank_source(found: Any, name: str) -> None:
+    """Refuses what cannot rank: a source of ranks says `ranks`, `by` and `fingerprint`, and is called with labels."""
+    absent = [each for each in ("ranks", "by", "fingerprint") if not hasattr(found, each)]
+    if absent or not callable(found):
+        raise ConfigError(
+            f"{name} must say `ranks`, `by` and `fingerprint` and be called with labels, as rince.TableRanks is; "
+            f"{type(found).__name__} lacks {', '.join(absent) or 'the call'}"
+        )
+    if found.by not in ("class", "sample"):
+        raise ConfigError(f"{name}: `by` says what its labels are, 'class' or 'sample'; got {found.by!r}")
+
+
+def rehearse(recipe: Recipe, parts: Parts, encoder: Encoder) -> None:
+    """One small batch through everything a user brings, before a folder is made: what does not fit is told here."""
+    ids = torch.arange(min(2, len(parts.source)))
+    loaded = parts.source.load(ids, recipe.view_numbers, seed=recipe.seed, epoch=0)
+    made = parts.source.finish(loaded, torch.device("cpu"))
+    training = encoder.training
+    encoder.eval()  # a dry run must leave no trace in running statistics
+    for view in made.views:
+        try:
+            with torch.no_grad():
+                encoder(view)
+        except (RuntimeError, TypeError, ValueError, IndexError, AttributeError, KeyError) as error:
+            shapes = tuple(view.shape) if isinstance(view, Tensor) else {key: tuple(view[key].shape) for key in view}
+            raise ConfigError(
+                f"the network {type(encoder.backbone).__name__} cannot take a training batch of {parts.source.source}, "
+                f"{shapes}: {str(error).strip().splitlines()[0]}; do `transform` and `feature_dim` fit it?"
+            ) from None
+    encoder.train(training)
+    if parts.rank_source is None:
+        return
+    number = len(parts.paths) if parts.rank_source.by == "class" else len(parts.source)
+    labels = torch.arange(number)
+    found = parts.rank_source(labels[:SOME], labels)
+    if not isinstance(found, Tensor) or found.shape != (min(SOME, number), number) or found.is_floating_point():
+        what = f"{found.dtype} of shape {tuple(found.shape)}" if isinstance(found, Tensor) else type(found).__name__
+        raise ConfigError(
+            f"the source of ranks must give int8 ranks of shape (queries, candidates), {(min(SOME, number), number)} "
+            f"here; got {what}"
+        )
 
 
 def total_steps(recipe: Recipe, steps_per_epoch: int) -> int:
@@ -183,6 +222,8 @@ def start_from(encoder: Encoder, place: Path) -> str:
 
 def _saved_weights(place: Path) -> dict[str, Tensor]:
     if place.suffix != ".safetensors":
+        if not place.is_dir():
+            raise DataError(f"model.start_from: there is no run {place}; give its folder, or a .safetensors file")
         saved: dict[str, Tensor] = load_checkpoint(place / CHECKPOINT, {"encoder"})["encoder"]
         return saved
     if not place.is_file():
