@@ -188,8 +188,10 @@ def test_ranks_of_a_users_own(tmp_path):
     assert "ranking/trained/ndcg" in metrics  # judged by the ranks it was trained with, beside the taxonomy's
     with pytest.raises(rince.ConfigError, match="must say `ranks`, `by` and `fingerprint`"):
         fitted(tmp_path / "other", rank_source=lambda a, b: a)
-    with pytest.raises(rince.ConfigError, match="were given as an object"):
+    with pytest.raises(rince.ConfigError, match=r"give them again: rince.open_run\(FOLDER, rank_source=…\)"):
         rince.open_run(tmp_path / "run", source=photos(), encoder=network()).resume()
+    with pytest.raises(rince.ConfigError, match=r"open_run\(FOLDER, source=…, encoder=…, rank_source=…\)"):
+        rince.open_run(tmp_path / "run").resume()
 
 
 def test_a_run_of_objects_says_what_it_needs_again_and_goes_on_to_the_bit(tmp_path):

@@ -24,7 +24,14 @@ Scale = Literal["full", "reduced"]
 OPTIONAL = ("loss", "bank", "twin", "ranks")  # sections that a method has or has not
 
 
-class DataSettings(Section):
+class PartSettings(Section):
+    """A section that names a part by its `kind`."""
+
+    brought_as: ClassVar[str] = ""
+    """The argument of `rince.fit` and `rince.open_run` that gives the part, where no file can hold it."""
+
+
+class DataSettings(PartSettings):
     """Where samples come from, and how their classes are related. A kind of data adds its own keys, and opens it."""
 
     view_settings: ClassVar[type[Section]] = Section
@@ -78,7 +85,7 @@ class DataSettings(Section):
         return self.find(place, views)
 
 
-class ModelSettings(Section):
+class ModelSettings(PartSettings):
     """The encoder: a network of some kind, and a head of two layers."""
 
     kind: str
@@ -94,7 +101,7 @@ class ModelSettings(Section):
         """The network without its head, with fresh weights, for samples of this shape."""
 
 
-class RankSettings(Section):
+class RankSettings(PartSettings):
     """Where ranks come from."""
 
     kind: str

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import ClassVar, Literal
 
 from torch import nn
 
@@ -13,6 +13,8 @@ from rince.errors import ConfigError
 
 class GivenModel(ModelSettings):
     """A network from an object: `rince.fit(…, encoder=…)`."""
+
+    brought_as: ClassVar[str] = "encoder"
 
     kind: Literal["given"]
     about: str = ""

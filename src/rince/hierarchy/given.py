@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 from pydantic import Field
 
@@ -30,6 +30,8 @@ class Ranked(NamedTuple):
 
 class GivenRanks(RankSettings):
     """Ranks from an object: `rince.fit(…, rank_source=…)`."""
+
+    brought_as: ClassVar[str] = "rank_source"
 
     kind: Literal["given"]
     about: str = ""

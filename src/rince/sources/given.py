@@ -32,6 +32,8 @@ PICTURE = 3  # axes of an image
 class GivenData(DataSettings):
     """Samples from an object: `rince.fit(…, source=…)`."""
 
+    brought_as: ClassVar[str] = "source"
+
     kind: Literal["given"]
     source: str = "a source given as an object"
 

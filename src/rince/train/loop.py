@@ -29,7 +29,17 @@ from rince.train.progress import Progress
 from rince.train.record import CHECKPOINT, METRICS, Metrics, check_data, create_run, locked
 from rince.train.runtime import Runtime, check_logger, is_first_process, make_logger
 from rince.train.schedules import learning_rates, plateau_factor
-from rince.train.setup import NOTHING, Brought, Parts, build_encoder, build_parts, rehearse, start_from, total_steps
+from rince.train.setup import (
+    NOTHING,
+    Brought,
+    Parts,
+    build_encoder,
+    build_parts,
+    check_brought,
+    rehearse,
+    start_from,
+    total_steps,
+)
 from rince.train.watch import Watch
 
 STATE = {"encoder", "groups", "steps_per_epoch", "optimizer", "precision", "step", "metrics_position", "validation"}
@@ -55,6 +65,7 @@ def train(recipe: Recipe, folder: Path, runtime: Runtime, *, resume: bool, broug
     check_logger(recipe.log.logger)
     if runtime.processes > 1 and not recipe.method.splits_batches:
         raise ConfigError(f"method.kind={recipe.method.kind} compares all samples of a batch; use one device")
+    check_brought(recipe, brought)
     parts = build_parts(recipe, brought)
     goes_on = resume and (folder / CHECKPOINT).exists()
     encoder, told = _first_encoder(recipe, parts, brought, fresh=not goes_on)

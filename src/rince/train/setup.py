@@ -64,6 +64,17 @@ class Parts:
         return hashlib.sha256(f"{self.paths!r} {ranks}".encode()).hexdigest()
 
 
+def check_brought(recipe: Recipe, brought: Brought) -> None:
+    """Names all objects that a run was made from and that are not given again."""
+    named = [part.brought_as for part in (recipe.data, recipe.model, recipe.ranks) if part is not None]
+    absent = [name for name in named if name and getattr(brought, name) is None]
+    if absent:
+        again = ", ".join(f"{name}=…" for name in absent)
+        raise ConfigError(
+            f"this run was made from objects, which no file can hold; give them again: rince.open_run(FOLDER, {again})"
+        )
+
+
 def build_parts(recipe: Recipe, brought: Brought = NOTHING, *, check_terms: bool = True) -> Parts:
     """Loads the data and builds the rest around it; every mistake that can be found before training is found here.
 
