@@ -181,7 +181,7 @@ class Run:
             verdict = evaluate(
                 self.folder,
                 outliers=_several(outliers),
-                on=_several(on),
+                on=_places(on),
                 brought=self._brought,
                 accelerator=accelerator,
                 tell=tell,
@@ -281,7 +281,19 @@ def _several(given: Any) -> list[Any]:
     from rince.sources import Source
 
     each = [given] if isinstance(given, str | Path | Source) else list(given)
+    for one in each:
+        if not isinstance(one, str | Path | Source):
+            raise ConfigError(f"give places or sources, got {type(one).__name__}; wrap samples in from_dataset(…)")
     return [str(one) if isinstance(one, Path) else one for one in each]
+
+
+def _places(given: Any) -> list[str]:
+    """The same, where a training and a test split have to be found."""
+    each = _several(given)
+    for one in each:
+        if not isinstance(one, str):
+            raise ConfigError(f"on=… takes places that have a train and a test split, got {type(one).__name__}")
+    return each
 
 
 def _found(run: TrainedRun, samples: Samples) -> Source:

@@ -504,3 +504,7 @@ def test_a_query_never_finds_itself_and_what_is_no_sample_is_named(tmp_path, mon
             run.embed(wrong)
     with pytest.raises(rince.ConfigError, match="which must be 'features' or 'embeddings'"):
         run.embed(source, which="x")
+    with pytest.raises(rince.ConfigError, match="takes places that have a train and a test split"):
+        run.evaluate(on=source)
+    with pytest.raises(rince.ConfigError, match="give places or sources, got Tensor"):
+        run.evaluate(outliers=[torch.zeros(2)])
