@@ -1,4 +1,4 @@
-"""`rince evaluate`: a run's features, judged, into results.json and figures.json of its folder."""
+"""`rince evaluate`: a run, judged before and after its head: results.json, figures.json, queries.safetensors."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from rince.errors import ConfigError, DataError, RinceError
 from rince.evaluation.finetune import finetuned
 from rince.evaluation.judge import Verdict, by_name, judge
 from rince.evaluation.probe import ProbeKind
+from rince.evaluation.queries import Queries, write_queries
 from rince.evaluation.samples import Samples, read_samples
-from rince.evaluation.trained import TrainedRun, classify, embed_once, open_trained
+from rince.evaluation.trained import Embedded, TrainedRun, classify, embed_once, open_trained
 from rince.files import write_out, write_whole
 from rince.hierarchy.class_lists import outlier_name, split_source
 from rince.hierarchy.levels import OWN, class_levels, class_paths, group_numbers, levels_fingerprint
@@ -73,6 +74,7 @@ def evaluate(
     metrics: dict[str, float] = {}
     protocol: dict[str, str] = {}
     figures: dict[str, Any] = {"curves": {}, "outliers": {}, "class_similarity": {}, "sets": {}}
+    queries = Queries(run.checkpoint, {}, {})
     for name, source in by_name(list(on) or [run.recipe.data.source], set_name, "sets of data").items():
         judged = JudgedSet(run, source, name, split)
         verdict = judged.judge(outliers, probe, finetune=finetune, tell=tell, say=say)
@@ -82,6 +84,8 @@ def evaluate(
             figures[kind] |= verdict.figures[kind]
         figures["class_similarity"] = figures["class_similarity"] or verdict.figures["class_similarity"]
         figures["sets"][name] = judged.noted()
+        queries.tests[judged.on] = judged.test.fingerprint
+        queries.values.update(verdict.queries)
     facts = {
         "recipe": run.recipe.name,
         "scale": run.recipe.scale,
@@ -99,8 +103,9 @@ def evaluate(
     }
     results = facts | {"metrics": metrics, "protocol": protocol}
     write_whole(folder / FIGURES, json.dumps({"checkpoint": run.checkpoint} | figures) + "\n")
+    write_queries(folder, queries)
     write_whole(folder / RESULTS, json.dumps(results, indent=2, ensure_ascii=False) + "\n")
-    return Verdict(metrics, protocol, figures)
+    return Verdict(metrics, protocol, figures, queries.values)
 
 
 class JudgedSet:
@@ -144,12 +149,15 @@ class JudgedSet:
         ranks = None
         if run.recipe.ranks is not None and not self.on:
             ranks = build_ranks(run.recipe, self.train, class_paths(self.train, self.data.taxonomy), run.brought)
+        strangers = {
+            name: _outliers(run, name, source, tell, say)
+            for name, source in by_name(list(outliers), _outlier_name, "outlier sets").items()
+        }
         verdict = judge(
             *samples,
-            outliers={
-                name: _outliers(run, name, source, tell, say)
-                for name, source in by_name(list(outliers), _outlier_name, "outlier sets").items()
-            },
+            outliers={name: made.features for name, made in strangers.items()},
+            outlier_embeddings={name: made.embeddings for name, made in strangers.items()},
+            after_head=run.has_head,
             probe=probe,
             epoch_features=None if drawn_anew is None else _epoch_features(run, drawn_anew),
             rank_source=ranks if ranks is not None and ranks.by == "class" else None,
@@ -263,15 +271,14 @@ def _outlier_name(place: str | Source) -> str:
     return Path(place.source).name if isinstance(place, Source) else outlier_name(place)
 
 
-def _outliers(run: TrainedRun, name: str, place: str | Source, tell: Tell, say: Say) -> Tensor:
+def _outliers(run: TrainedRun, name: str, place: str | Source, tell: Tell, say: Say) -> Embedded:
     if isinstance(place, Source):
         source = place
     else:
         where, classes = split_source(place)
         source = run.recipe.data.outliers(where, run.recipe.views, classes=classes)
     _tell_notes(source, f"outliers {name}", say)
-    made = embed_once(run, source, f"outliers-{name}", tell=lambda done, of: tell(f"features, {name}", done, of))
-    return made.features
+    return embed_once(run, source, f"outliers-{name}", tell=lambda done, of: tell(f"features, {name}", done, of))
 
 
 def _epoch_features(run: TrainedRun, source: Source) -> Callable[[int], Tensor]:

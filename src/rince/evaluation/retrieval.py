@@ -19,7 +19,7 @@ from torch import Tensor
 
 from rince.devices import has_float64
 from rince.errors import ConfigError, DataError, ShapeError
-from rince.evaluation.vectors import check_labels, unit_vectors
+from rince.evaluation.vectors import check_labels, share, unit_vectors
 from rince.ranks import EXCLUDED, RankSource
 
 BLOCK_BYTES = 2**25
@@ -37,14 +37,16 @@ class PrecisionRecall(NamedTuple):
 
 
 class RankedRetrieval(NamedTuple):
-    """What one look at the whole order of the gallery tells."""
+    """What one look at the whole order of the gallery tells; `(queries,)` are NaN where there is nothing to find."""
 
     curves: list[PrecisionRecall]
     """For every rank: of finding the items up to that rank, which is the level of a taxonomy."""
-    ndcg: float
-    """As `ndcg` gives it."""
-    order_accuracy: float
-    """As `rank_order_accuracy` gives it."""
+    average_precisions: list[Tensor]
+    """For every rank, `(queries,)`; their mean is the curve's `average`."""
+    ndcg: Tensor
+    """`(queries,)`; their mean is what `ndcg` gives."""
+    order_accuracy: Tensor
+    """`(queries,)`; their mean is what `rank_order_accuracy` gives."""
 
 
 class _Found(NamedTuple):
@@ -83,14 +85,19 @@ def recall_at_k(queries: Tensor, gallery: Tensor, *, query_labels: Tensor, galle
         >>> recall_at_k(few, torch.eye(2), query_labels=names, gallery_labels=names)
         0.5
     """
+    return share(hits_at_k(queries, gallery, query_labels=query_labels, gallery_labels=gallery_labels, k=k))
+
+
+def hits_at_k(queries: Tensor, gallery: Tensor, *, query_labels: Tensor, gallery_labels: Tensor, k: int = 1) -> Tensor:
+    """`(queries,)` bools: which queries `recall_at_k` counts."""
     queries, gallery, query_labels, gallery_labels = _check(queries, gallery, query_labels, gallery_labels)
     if not 1 <= k <= len(gallery):
         raise ConfigError(f"k must be from 1 to the size of the gallery, {len(gallery)}; got {k}")
-    hits = 0
+    hits = []
     for rows in torch.arange(len(queries), device=queries.device).split(_block_rows(len(gallery))):
         near = nearest(queries[rows], gallery, k)
-        hits += int((gallery_labels[near] == query_labels[rows, None]).any(dim=1).sum())
-    return hits / len(queries)
+        hits.append((gallery_labels[near] == query_labels[rows, None]).any(dim=1))
+    return torch.cat(hits)
 
 
 def nearest(queries: Tensor, gallery: Tensor, k: int) -> Tensor:
@@ -136,8 +143,8 @@ def precision_recall_curve(
     queries, gallery, query_labels, gallery_labels = _check(queries, gallery, query_labels, gallery_labels)
     recall = _recall_points(points, _judging_device(queries))
     same = {int(label): (gallery_labels == label).to(torch.int8) for label in query_labels.unique()}
-    means = _mean_over_queries(queries, gallery, query_labels, same, [lambda found: _precisions(found, 1, recall)])
-    return _curve(recall, means[0], queries.device)
+    values = _of_queries(queries, gallery, query_labels, same, [lambda found: _precisions(found, 1, recall)])
+    return _curve(recall, values[0], queries.device)
 
 
 def ndcg(
@@ -169,8 +176,8 @@ def ndcg(
     rows = _rank_rows(rank_source, query_labels, gallery_labels)
     discount = _discounts(len(gallery), k, _judging_device(queries))
     highest = max(int(row.max()) for row in rows.values())
-    means = _mean_over_queries(queries, gallery, query_labels, rows, [lambda found: _gains(found, highest, discount)])
-    return float(means[0])
+    values = _of_queries(queries, gallery, query_labels, rows, [lambda found: _gains(found, highest, discount)])
+    return float(values[0].nanmean())
 
 
 def rank_order_accuracy(
@@ -191,7 +198,7 @@ def rank_order_accuracy(
     """
     queries, gallery, query_labels, gallery_labels = _check(queries, gallery, query_labels, gallery_labels)
     rows = _rank_rows(rank_source, query_labels, gallery_labels)
-    return float(_mean_over_queries(queries, gallery, query_labels, rows, [_order])[0])
+    return float(_of_queries(queries, gallery, query_labels, rows, [_order])[0].nanmean())
 
 
 def ranked_retrieval(
@@ -213,8 +220,10 @@ def ranked_retrieval(
     recall, discount = _recall_points(101, device), _discounts(len(gallery), None, device)
     judges: list[Judge] = [partial(_precisions, highest=rank, recall=recall) for rank in range(1, highest + 1)]
     judges += [partial(_gains, highest=highest, discount=discount), _order]
-    *curves, gain, order = _mean_over_queries(queries, gallery, query_labels, rows, judges)
-    return RankedRetrieval([_curve(recall, curve, queries.device) for curve in curves], float(gain), float(order))
+    *precisions, gain, order = _of_queries(queries, gallery, query_labels, rows, judges)
+    curves = [_curve(recall, values, queries.device) for values in precisions]
+    *averages, gains, orders = (_returned(values[:, 0], queries.device) for values in (*precisions, gain, order))
+    return RankedRetrieval(curves, averages, gains, orders)
 
 
 def _precisions(found: _Found, highest: int, recall: Tensor) -> Tensor:
@@ -238,10 +247,15 @@ def _recall_points(points: int, device: torch.device) -> Tensor:
     return torch.linspace(0, 1, points, dtype=torch.float64, device=device)
 
 
-def _curve(recall: Tensor, means: Tensor, device: torch.device) -> PrecisionRecall:
-    """From what `_precisions` gives, on the device of the queries; in float64 if that has it."""
-    dtype = torch.float64 if has_float64(device) else torch.float32
-    return PrecisionRecall(recall.to(device, dtype), means[1:].to(device, dtype), float(means[0]))
+def _curve(recall: Tensor, values: Tensor, device: torch.device) -> PrecisionRecall:
+    """From what `_precisions` gives."""
+    means = values.nanmean(dim=0)
+    return PrecisionRecall(_returned(recall, device), _returned(means[1:], device), float(means[0]))
+
+
+def _returned(values: Tensor, device: torch.device) -> Tensor:
+    """On the device of the queries; in float64 if that has it."""
+    return values.to(device, torch.float64 if has_float64(device) else torch.float32)
 
 
 def _gains(found: _Found, highest: int, discount: Tensor) -> Tensor:
@@ -275,30 +289,35 @@ def _order(found: _Found) -> Tensor:
     return torch.stack(shares).mean(dim=0)[:, None] if shares else found.scores.new_empty(len(found.scores), 0)
 
 
-def _mean_over_queries(
+def _of_queries(
     queries: Tensor, gallery: Tensor, query_labels: Tensor, rows: dict[int, Tensor], judges: Sequence[Judge]
 ) -> list[Tensor]:
-    """For every judge, the mean over queries that have anything to find. `rows`: the gallery's ranks for each label."""
+    """For every judge `(queries, numbers)`, NaN for queries that have nothing to find.
+
+    `rows` are the gallery's ranks for each label.
+    """
 
     def work(block: tuple[Tensor, Tensor]) -> list[Tensor] | None:
         found = _find(queries[block[0]], gallery, block[1])
         return None if found is None else [judge(found) for judge in judges]
 
-    blocks = _blocks(query_labels, len(gallery), rows)
+    blocks = list(_blocks(query_labels, len(gallery), rows))
     if queries.device.type == "cpu":
         # Each block takes one core: NumPy's sort, which takes most of the time, knows no threads but lets others run.
         with ThreadPoolExecutor(torch.get_num_threads()) as pool:
             found = list(pool.map(work, blocks))
     else:
         found = list(map(work, blocks))
-    judged = [values for values in found if values is not None]
-    means = []
-    for values in zip(*judged, strict=True):
-        told = [value for value in values if value.shape[1]]
-        means.append(torch.cat(told).mean(dim=0) if told else None)
-    if not judged or any(mean is None for mean in means):
-        raise DataError("no query has anything to find in the gallery; do queries and gallery share their labels?")
-    return [mean for mean in means if mean is not None]
+    of_judges = []
+    for number in range(len(judges)):
+        pairs = zip(blocks, found, strict=True)
+        told = [(chosen, values[number]) for (chosen, _), values in pairs if values and values[number].shape[1]]
+        if not told:
+            raise DataError("no query has anything to find in the gallery; do queries and gallery share their labels?")
+        whole = told[0][1].new_full((len(queries), told[0][1].shape[1]), torch.nan)
+        whole[torch.cat([chosen for chosen, _ in told]).to(whole.device)] = torch.cat([values for _, values in told])
+        of_judges.append(whole)
+    return of_judges
 
 
 def _blocks(query_labels: Tensor, gallery: int, rows: dict[int, Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
