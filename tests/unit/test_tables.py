@@ -325,7 +325,7 @@ def test_differences_are_paired_and_judged_by_their_interval():
     gain, loss, none = (differences.difference_text(n, expected[n]) for n in names[:3])
     assert line == f"| a \N{MINUS SIGN} b | **{gain}** | _{loss}_ | {none} |"
     assert gain.startswith("+0.05")
-    assert loss.startswith("-0.04")
+    assert loss.startswith("-0.039 [-0.04")
     assert (after, behind) == (
         "| difference, after the head | mAP class ↑ |",
         "| a \N{MINUS SIGN} b | **+0.250 [0.250, 0.250]** |",
