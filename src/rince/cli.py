@@ -38,7 +38,7 @@ RunArgument = Annotated[Path, typer.Argument(help="Folder of a trained run.", sh
 AcceleratorOption = Annotated[str, typer.Option(help="auto, cpu, cuda, mps.")]
 WhichOption = Annotated[
     Literal["features", "embeddings"],
-    typer.Option(help="features: before the head, what `evaluate` judges; embeddings: after it, of unit length."),
+    typer.Option(help="features: before the head; embeddings: after it, of unit length."),
 ]
 
 
