@@ -96,9 +96,27 @@ class ModelSettings(PartSettings):
         None, description="a run, whose network without its head is the start; or a safetensors file of weights"
     )
 
+    @property
+    def identity(self) -> str:
+        """Fingerprint of what it starts from and does not keep in a checkpoint; empty if that is nothing."""
+        return ""
+
+    @property
+    def starts_from_weights(self) -> bool:
+        """Whether what `build` gives is pretrained, so that `optimizer.backbone_lr` is for it."""
+        return self.start_from is not None
+
+    def fit_views(self, views: Any) -> Any:
+        """The section `views`, with what the network says of its input where the recipe says nothing."""
+        return views
+
+    def prepare(self, source: Any, views: Any, *, seed: int) -> Any:  # noqa: ARG002 - of the interface
+        """A source made into what is trained on, such as features of a frozen network; by default as it is."""
+        return source
+
     @abstractmethod
     def build(self, shape: Sequence[int]) -> nn.Module:
-        """The network without its head, with fresh weights, for samples of this shape."""
+        """The network without its head, as it starts, for samples of this shape."""
 
 
 class RankSettings(PartSettings):
@@ -143,6 +161,8 @@ class MethodSettings(Section):
     """Whether its head is a classifier of the classes."""
     own_head: ClassVar[bool] = True
     """Whether the head that a user's encoder has will do."""
+    trains: ClassVar[bool] = True
+    """Whether there is a step at all."""
 
     kind: str
 
@@ -215,8 +235,11 @@ class TwinSettings(Section):
 class OptimizerSettings(Section):
     """How weights are updated."""
 
-    kind: Literal["sgd", "adam"] = "sgd"
+    kind: Literal["sgd", "adam", "adamw"] = "sgd"
     lr: PositiveFloat = 0.5
+    backbone_lr: PositiveFloat | None = Field(
+        None, description="rate of a network that starts from weights; its head keeps lr. null: lr for both"
+    )
     momentum: Annotated[float, Field(ge=0, lt=1)] = Field(0.9, description="of sgd")
     weight_decay: Annotated[float, Field(ge=0)] = 1e-4
 
@@ -295,6 +318,15 @@ class Recipe(Section):
     log: LogSettings = LogSettings()
 
     @property
+    def seen_views(self) -> Any:
+        """The section `views`, filled in with what the network says of its input."""
+        return self.model.fit_views(self.views)
+
+    def prepared(self, source: Any) -> Any:
+        """Samples as they are trained on and judged: what the network takes, or its features of them."""
+        return self.model.prepare(source, self.seen_views, seed=self.seed)
+
+    @property
     def terms(self) -> tuple[TermSettings, ...]:
         """Of the ranked loss; none for methods that have another."""
         return tuple(self.loss.terms) if self.loss else ()
@@ -331,6 +363,11 @@ class Recipe(Section):
             raise ValueError(
                 f"ranks of {len(self.own_ranks)} keys of a sample's own need data that has them, such as "
                 f"data.kind=videos; data.kind={self.data.kind} has {self.data.own_keys}"
+            )
+        if self.optimizer.backbone_lr is not None and not self.model.starts_from_weights:
+            raise ValueError(
+                "optimizer.backbone_lr is for a network that starts from weights: model.tune=all of a pretrained one, "
+                "or model.start_from; leave it out"
             )
         if self.schedule.kind == "plateau" and not self.method.validates:
             raise ValueError(

@@ -264,11 +264,8 @@ def _outlier_name(place: str | Source) -> str:
 
 
 def _outliers(run: TrainedRun, name: str, place: str | Source, tell: Tell, say: Say) -> Tensor:
-    if isinstance(place, Source):
-        source = place
-    else:
-        where, classes = split_source(place)
-        source = run.recipe.data.outliers(where, run.recipe.views, classes=classes)
+    where, classes = (place, None) if isinstance(place, Source) else split_source(place)
+    source = run.outliers(where, classes=classes)
     _tell_notes(source, f"outliers {name}", say)
     made = embed_once(run, source, f"outliers-{name}", tell=lambda done, of: tell(f"features, {name}", done, of))
     return made.features

@@ -56,7 +56,7 @@ def export(run: TrainedRun, folder: Path) -> list[Path]:
     facts = {
         "recipe": run.recipe.name,
         "checkpoint": run.checkpoint,
-        "input": {"name": INPUT, "shape": ["batch", *shape], **run.recipe.data.input_facts(run.recipe.views)},
+        "input": {"name": INPUT, "shape": ["batch", *shape], **run.recipe.data.input_facts(run.recipe.seen_views)},
         "outputs": {"features": run.encoder.feature_dim, "embeddings": run.encoder.dim},
         "model": run.recipe.model.model_dump(mode="json"),
     }

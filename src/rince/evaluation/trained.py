@@ -15,6 +15,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from rince.config import DataSettings, Recipe
+from rince.devices import best_device
 from rince.encoders.encoder import Encoder
 from rince.errors import DataError
 from rince.files import file_digest, write_whole
@@ -22,7 +23,6 @@ from rince.sources.feed import made_ahead
 from rince.sources.source import Source, moved
 from rince.terminal import TellDone
 from rince.train.checkpoint import load_checkpoint
-from rince.train.device import best_device
 from rince.train.record import CHECKPOINT, recipe_of
 from rince.train.setup import NOTHING, Brought, build_encoder, total_steps
 
@@ -66,14 +66,22 @@ class TrainedRun:
     def open(self, split: str, data: DataSettings | None = None) -> Source:
         """The labelled samples of a split, of the run's own data or of other data of its kind."""
         given = self.brought.source if split == self.recipe.data.train_split else self.brought.test_source
-        if data is None and given is not None:
-            return given
-        source: Source = (data or self.recipe.data).open(split, self.recipe.views)
+        if data is not None or given is None:
+            given = (data or self.recipe.data).open(split, self.recipe.seen_views)
+        source: Source = self.recipe.prepared(given)
         return source
 
     def find(self, place: str) -> Source:
         """Samples at a place that a person names, of the kind that the run was trained on."""
-        source: Source = self.recipe.data.find(place, self.recipe.views)
+        source: Source = self.recipe.prepared(self.recipe.data.find(place, self.recipe.seen_views))
+        return source
+
+    def outliers(self, place: str | Source, *, classes: str | None = None) -> Source:
+        """Samples of no class of the run."""
+        found = place
+        if isinstance(place, str):
+            found = self.recipe.data.outliers(place, self.recipe.seen_views, classes=classes)
+        source: Source = self.recipe.prepared(found)
         return source
 
 
@@ -87,7 +95,12 @@ def open_trained(folder: Path, brought: Brought = NOTHING, *, accelerator: str =
     """
     recipe = recipe_of(folder)
     saved = load_checkpoint(folder / CHECKPOINT, {"encoder", "groups", "step", "steps_per_epoch"})
-    shape = tuple(saved.get("shape") or recipe.data.usual_shape(recipe.views))
+    if saved.get("network", "") != recipe.model.identity:
+        raise DataError(
+            f"{folder} was trained on what other weights of model.kind={recipe.model.kind} make of its samples than "
+            "those that are there now; restore them, or train it again"
+        )
+    shape = tuple(saved.get("shape") or recipe.data.usual_shape(recipe.seen_views))
     encoder = build_encoder(recipe, shape, saved["groups"], brought=brought.encoder, features=saved.get("features"))
     try:
         encoder.load_state_dict(saved["encoder"], strict=True)
@@ -177,4 +190,4 @@ def _how(run: TrainedRun) -> str:
     data = run.recipe.data.model_dump_json(
         include=set(type(run.recipe.data).model_fields) - set(DataSettings.model_fields)
     )
-    return f"{data} {run.recipe.views!r}"
+    return f"{data} {run.recipe.seen_views!r}"

@@ -56,12 +56,13 @@ class ImageData(DataSettings):
             classes=self.classes,
             limit=self.limit if split == self.train_split else None,
         )
-        if isinstance(images, MemoryImages) and images.images.shape[1] != len(views.mean):
+        maker = views.build()
+        if isinstance(images, MemoryImages) and images.images.shape[1] != len(maker.mean):
             raise ConfigError(
                 f"images of {self.source!r} have {images.images.shape[1]} channel(s), but views.mean has "
-                f"{len(views.mean)} number(s); give views.mean and views.std one number per channel"
+                f"{len(maker.mean)} number(s); give views.mean and views.std one number per channel"
             )
-        return replace(images, maker=views.build())
+        return replace(images, maker=maker)
 
     def input_facts(self, views: PixelViewSettings) -> dict[str, Any]:
         """How pixels are made."""
@@ -69,7 +70,8 @@ class ImageData(DataSettings):
 
     def usual_shape(self, views: PixelViewSettings) -> tuple[int, ...]:
         """Channels, height and width."""
-        return len(views.mean), views.size, views.size
+        made = views.build()
+        return len(made.mean), made.size, made.size
 
     def find(self, place: str, views: PixelViewSettings) -> Images:
         """An image, all images of a folder in any order, or the test split of any other source."""

@@ -138,6 +138,53 @@ class Source(ABC):
         """What a person should know before these samples are trained on: what was left out, and why."""
         return []
 
+    def ahead(self) -> list[str]:
+        """What has to be computed before the first step, and how long that takes: for the dry run."""
+        return []
+
+
+class Wrapped(Source):
+    """Samples of another source, made into what a network takes: they keep their names, labels and looks."""
+
+    def __init__(self, inner: Source) -> None:
+        self.inner = inner
+        self.source, self.labels, self.class_names = inner.source, inner.labels, inner.class_names
+        # Class variables elsewhere; here they are those of what is wrapped.
+        self.__dict__ |= {"thing": inner.thing, "moves": inner.moves, "knows_content": inner.knows_content}
+
+    @property
+    def changed(self) -> int:
+        """When the newest of its files was written."""
+        return self.inner.changed
+
+    def preview(self, row: int) -> Preview:
+        """As before."""
+        return self.inner.preview(row)
+
+    def film(self, row: int) -> bytes | None:
+        """As before."""
+        return self.inner.film(row)
+
+    def name(self, row: int) -> str:
+        """As before."""
+        return self.inner.name(row)
+
+    def file(self, row: int) -> Path | None:
+        """As before."""
+        return self.inner.file(row)
+
+    def place(self, row: int) -> str:
+        """As before."""
+        return self.inner.place(row)
+
+    def own_paths(self, taxonomy: str) -> list[tuple[str, ...]]:
+        """As before."""
+        return self.inner.own_paths(taxonomy)
+
+    def notes(self) -> list[str]:
+        """As before."""
+        return self.inner.notes()
+
 
 class Wanted(NamedTuple):
     """What `InMemory.load` leaves for the device: nothing but what is asked for."""

@@ -93,7 +93,8 @@ class VideoData(DataSettings):
 
     def usual_shape(self, views: PixelViewSettings) -> tuple[int, ...]:
         """Channels, frames, height and width."""
-        return 3, self.frames, views.size, views.size
+        size = views.build().size
+        return 3, self.frames, size, size
 
     def find(self, place: str, views: PixelViewSettings) -> Videos:
         """One video, or all videos below a folder."""

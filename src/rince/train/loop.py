@@ -20,6 +20,8 @@ from torch import Tensor, nn
 
 from rince.config import Recipe
 from rince.devices import looking_is_free
+from rince.draws import NETWORK_DROPOUT, seed_of
+from rince.encoders.adapter import Adapter
 from rince.encoders.encoder import Encoder
 from rince.errors import ConfigError, DataError
 from rince.methods.method import Given, Method, Outcome
@@ -56,6 +58,7 @@ class State:
     shape: tuple[int, ...]  # of a sample; with `groups`, what evaluation needs to build the same encoder
     groups: list[int]
     steps_per_epoch: int
+    network: str  # identity of a frozen network, whose features the encoder takes
     step: int = 0
     validation: list[float] = field(default_factory=list)  # loss of the samples held out, after every epoch
 
@@ -96,9 +99,14 @@ def _first_encoder(recipe: Recipe, parts: Parts, brought: Brought, *, fresh: boo
     """The encoder before its first step, and what there is to say about its start."""
     example = parts.source.plain(torch.arange(1)) if brought.encoder is not None else None
     encoder = build_encoder(recipe, parts.source.shape, parts.group_counts, brought=brought.encoder, example=example)
+    told = ""
     if recipe.model.start_from and fresh:
-        return encoder, start_from(encoder, Path(recipe.model.start_from))
-    return encoder, ""
+        told = start_from(encoder, Path(recipe.model.start_from))
+    if fresh and isinstance(encoder.backbone, Adapter) and encoder.backbone.standardise:
+        every = parts.source.plain(torch.arange(len(parts.source)))
+        assert isinstance(every, Tensor)  # an adapter takes vectors
+        encoder.backbone.start_on(every)
+    return encoder, told
 
 
 def _train(
@@ -115,14 +123,16 @@ def _train(
     watch, saved_at = Watch(method.rank_count, state.steps_per_epoch), time.monotonic()
     with _interruptions() as interrupted, metrics, progress:
         progress.say(told)
+        if stop == 0:  # a method that trains nothing
+            _save(state, folder / CHECKPOINT, metrics.position, runtime)
         for step in feed.steps(state.step, stop):
             rate = rates[step.step] * plateau_factor(recipe.schedule, state.validation)
             for group in state.optimizer.param_groups:
-                group["lr"] = rate
+                group["lr"] = rate * group.get("share", 1.0)
             validates = recipe.schedule.kind == "plateau" and (step.step + 1) % state.steps_per_epoch == 0
             logged = validates or step.step % recipe.log.every_steps == 0
             line = {"step": step.step, "epoch": step.epoch, "lr": rate}
-            with _advice(folder):
+            with _advice(folder), _network_dropout(recipe.seed, step.step, runtime):
                 outcome = method.step(state.encoder, step, logged=logged)
                 watch.count(outcome.values)
                 if logged or looking_is_free(runtime.device):  # elsewhere, to look is to wait
@@ -184,6 +194,15 @@ def seconds_per_step(recipe: Recipe, *, limit: float = 5.0) -> float:
 
 
 @contextmanager
+def _network_dropout(seed: int, step: int, runtime: Runtime) -> Iterator[None]:
+    """What a network draws by itself, such as dropout, is a function of seed, step and process: a run can go on."""
+    device = runtime.device
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        torch.manual_seed(seed_of(seed, step, NETWORK_DROPOUT, runtime.process))
+        yield
+
+
+@contextmanager
 def _advice(folder: Path) -> Iterator[None]:
     """Says what can be done about a loss that is not finite."""
     try:
@@ -218,19 +237,28 @@ def plain_values(values: dict[str, Tensor]) -> dict[str, float]:
 def _start(recipe: Recipe, parts: Parts, raw: Encoder, runtime: Runtime) -> tuple[State, Method]:
     given = Given(parts.rank_source, parts.rank_count, parts.groups, raw, runtime)
     method: Method = recipe.method.build(recipe, given)
-    settings = recipe.optimizer
-    optimizer: torch.optim.Optimizer
-    if settings.kind == "sgd":
-        optimizer = torch.optim.SGD(
-            raw.parameters(), lr=settings.lr, momentum=settings.momentum, weight_decay=settings.weight_decay
-        )
-    else:
-        optimizer = torch.optim.Adam(raw.parameters(), lr=settings.lr, weight_decay=settings.weight_decay)
+    optimizer = _optimizer(recipe, raw)
     if recipe.model.compile:
         raw.compile()
     encoder, wrapped = runtime.wrap(raw, optimizer)
     steps, shape = parts.order.steps_per_epoch, parts.source.shape
-    return State(encoder, raw, method.modules(), wrapped, shape, parts.group_counts, steps), method
+    identity = recipe.model.identity
+    return State(encoder, raw, method.modules(), wrapped, shape, parts.group_counts, steps, identity), method
+
+
+def _optimizer(recipe: Recipe, encoder: Encoder) -> torch.optim.Optimizer:
+    """Of all weights that are trained; a network that starts from weights may have a rate of its own."""
+    settings = recipe.optimizer
+    groups: list[dict[str, Any]] = [{"params": encoder.parameters(), "share": 1.0}]
+    if settings.backbone_lr is not None:
+        slower = {"params": encoder.backbone.parameters(), "share": settings.backbone_lr / settings.lr}
+        groups = [slower, {"params": encoder.head.parameters(), "share": 1.0}]
+    for group in groups:
+        group["params"] = [each for each in group["params"] if each.requires_grad]
+    if settings.kind == "sgd":
+        return torch.optim.SGD(groups, lr=settings.lr, momentum=settings.momentum, weight_decay=settings.weight_decay)
+    kind = torch.optim.Adam if settings.kind == "adam" else torch.optim.AdamW
+    return kind(groups, lr=settings.lr, weight_decay=settings.weight_decay)
 
 
 def _save(state: State, path: Path, position: int, runtime: Runtime) -> None:
@@ -242,6 +270,7 @@ def _save(state: State, path: Path, position: int, runtime: Runtime) -> None:
             "shape": list(state.shape),
             "features": state.raw.feature_dim,
             "groups": state.groups,
+            "network": state.network,
             "steps_per_epoch": state.steps_per_epoch,
             "optimizer": state.optimizer.state_dict(),
             "precision": runtime.precision_state(),

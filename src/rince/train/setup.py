@@ -84,7 +84,8 @@ def build_parts(recipe: Recipe, brought: Brought = NOTHING, *, check_terms: bool
         check_terms: also that every rank has a term, which only matters for training.
     """
     data = recipe.data
-    source: Source = brought.source or data.open(data.train_split, recipe.views, own_keys=len(recipe.own_ranks))
+    found = brought.source or data.open(data.train_split, recipe.seen_views, own_keys=len(recipe.own_ranks))
+    source: Source = recipe.prepared(found)
     paths = class_paths(source, data.taxonomy)
     groups = [group_numbers(names) for names in class_levels(source, data.taxonomy).values()]
     ranks = build_ranks(recipe, source, paths, brought)
@@ -159,6 +160,8 @@ def rehearse(recipe: Recipe, parts: Parts, encoder: Encoder) -> None:
 
 def total_steps(recipe: Recipe, steps_per_epoch: int) -> int:
     """How many steps a run has that comes to its end."""
+    if not recipe.method.trains:
+        return 0
     return min(recipe.train.epochs * steps_per_epoch, recipe.train.max_steps or 2**62)
 
 

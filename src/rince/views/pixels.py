@@ -33,12 +33,13 @@ CROP_DRAWS = 2 * TRIES + 2
 DRAWS = CROP_DRAWS + 8  # flip, jitter or not, order, four factors, grayscale
 BRIGHTNESS, CONTRAST, SATURATION, HUE = range(4)
 ORDERS = tuple(itertools.permutations(range(4)))
+USUAL = 32, (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # size, and ImageNet's mean and std
 
 
 class PixelViewSettings(Section):
     """The section `views` of data that has pixels."""
 
-    size: PositiveInt = 32
+    size: PositiveInt | None = Field(None, description="pixels of a side; null: what the network was made for, else 32")
     crop_scale: tuple[Fraction, Fraction] = (0.2, 1.0)
     crop_ratio: tuple[PositiveFloat, PositiveFloat] = (3 / 4, 4 / 3)
     flip: Fraction = 0.5
@@ -47,17 +48,23 @@ class PixelViewSettings(Section):
     )
     jitter_probability: Fraction = 0.8
     grayscale: Fraction = 0.2
-    mean: list[float] = Field([0.485, 0.456, 0.406])
-    std: list[PositiveFloat] = Field([0.229, 0.224, 0.225])
+    mean: list[float] | None = Field(None, description="null: the network's own, else ImageNet's")
+    std: list[PositiveFloat] | None = Field(None, description="null: the network's own, else ImageNet's")
+
+    def filled(self, size: int, mean: Sequence[float], std: Sequence[float]) -> PixelViewSettings:
+        """The same with these where nothing was said."""
+        said = self.model_dump(include={"size", "mean", "std"}, exclude_none=True)
+        return self.model_copy(update={"size": size, "mean": list(mean), "std": list(std)} | said)
 
     def build(self) -> PixelViews:
         """What makes such views."""
-        return PixelViews(**dict(self))
+        return PixelViews(**dict(self.filled(*USUAL)))
 
     def input_facts(self) -> dict[str, Any]:
         """How testing makes pixels into what an encoder takes."""
         how = "from 0 to 1, shorter side resized (bilinear, antialiased), centre cut out, (pixel - mean) / std"
-        return {"pixels": how, "mean": list(self.mean), "std": list(self.std)}
+        made = self.build()
+        return {"pixels": how, "mean": list(made.mean), "std": list(made.std)}
 
 
 class Cropped(NamedTuple):
