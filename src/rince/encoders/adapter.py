@@ -24,7 +24,7 @@ class AdapterModel(ModelSettings):
         if len(shape) != 1:
             raise ConfigError(
                 f"model.kind=adapter takes vectors, and a sample here has the shape {tuple(shape)}; use "
-                "model.kind=resnet for pixels"
+                "model.kind=resnet for pixels, sentence-transformers or huggingface for texts"
             )
         return Adapter(shape[0], self.hidden)
 
