@@ -23,7 +23,7 @@ from pathlib import Path
 from queue import SimpleQueue
 
 ROOT = Path(__file__).parents[1]
-COPIED = ("src", "tests", "docs", "examples", "README.md", "pyproject.toml", "Makefile")
+COPIED = ("src", "tests", "docs", "examples", "scripts", "README.md", "pyproject.toml", "Makefile")
 TEXTS = {".py", ".yaml", ".js", ".css", ".html"}
 AT_ONCE = 2  # processes, each on a core of its own
 LIMIT = 400  # seconds; a breakage that hangs is noticed by pytest-timeout first
@@ -52,6 +52,7 @@ FIGURES = "tests/unit/test_figures.py"
 VECTORS = "tests/train/test_vectors.py"
 DOORS = "tests/train/test_doors.py"
 TABLES = "tests/unit/test_tables.py"
+TEXTS_READ = "tests/unit/test_texts.py"
 
 BREAKAGES = (
     # Training: a step of momentum contrast.
@@ -345,6 +346,31 @@ BREAKAGES = (
         "recipe.seed, recipe.train.keep_last_batch, held_out",
         "recipe.seed, True, held_out",
         f"{SETTINGS} -k last_batch",
+    ),
+    # Texts.
+    Breakage(
+        "whitespace-is-a-text",
+        "if value is None or not value.strip()]",
+        "if not value]",
+        f"{TEXTS_READ} -k bad_input",
+    ),
+    Breakage(
+        "a-class-under-two-groups",
+        "elif group != before:",
+        "elif False:",
+        f"{TEXTS_READ} -k 'bad_input or slip'",
+    ),
+    Breakage(
+        "all-words-left-out",
+        "least = min(self.word_dropout, max(drawn))",
+        "least = self.word_dropout",
+        f"{TEXTS_READ} -k never_are_all",
+    ),
+    Breakage(
+        "the-finer-level-first",
+        "levels.sort(key=lambda level: len(level.groups))",
+        "levels.sort(key=lambda level: -len(level.groups))",
+        f"{TEXTS_READ} -k coarser_first",
     ),
     # Schedules.
     Breakage(

@@ -21,6 +21,7 @@ BUILT_IN: dict[Group, dict[str, str]] = {
         "images": "rince.sources.images:ImageData",
         "videos": "rince.sources.videos:VideoData",
         "vectors": "rince.sources.vectors:VectorData",
+        "texts": "rince.sources.texts:TextData",
         "given": "rince.sources.given:GivenData",
     },
     "encoders": {

@@ -35,7 +35,7 @@ class AdapterModel(AdaptedModel):
         if len(shape) != 1:
             raise ConfigError(
                 f"model.kind=adapter takes vectors, and a sample here has the shape {tuple(shape)}; use "
-                "model.kind=resnet for pixels, or a pretrained network"
+                "model.kind=resnet for pixels, sentence-transformers or huggingface for texts"
             )
         return Adapter(shape[0], self.hidden, standardise=self.standardise)
 

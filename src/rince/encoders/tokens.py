@@ -61,8 +61,10 @@ class Tokenised(Wrapped):
         """The tokens of every view, some words left out where the recipe says so."""
         if not self.maker.word_dropout:
             return [self.plain(ids)] * len(numbers)
-        texts = [self.texts[row] for row in ids.tolist()]
-        views = [self.maker.make(texts, seed=seed, epoch=epoch, view=number, sample_ids=ids) for number in numbers]
+        views = [
+            [self.maker.make(self.texts[i], seed=seed, epoch=epoch, view=number, sample_id=i) for i in ids.tolist()]
+            for number in numbers
+        ]
         return [self._padded(self.tokenise(view)) for view in views]
 
     def finish(self, loaded: list[Batch], device: torch.device) -> Made:

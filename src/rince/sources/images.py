@@ -21,13 +21,13 @@ from rince.config import DataSettings
 from rince.errors import ConfigError, DataError
 from rince.hierarchy.class_lists import read_class_list
 from rince.sources.image_files import ImageFiles, Images, find_images, read_folder
-from rince.sources.image_tables import hub_splits, parquet_files, parquet_splits, read_tables
+from rince.sources.image_tables import parquet_files, parquet_splits, read_tables
 from rince.sources.source import InMemory, Preview
 from rince.sources.splits import split_part
+from rince.sources.tables import HUB_NAME, hub_splits
 from rince.views.pixels import PixelViewSettings, with_channels
 
 EMBEDDED = ("fashion",)
-HUB_NAME = r"\w[\w.-]*/\w[\w.-]*"
 SMALL = 96  # pixels a side; up to here images of one size are held in memory …
 MEMORY = 4 * 2**30  # … if all of them take no more bytes than this
 

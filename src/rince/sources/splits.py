@@ -56,6 +56,11 @@ def other_set(source: str, own: str) -> str:
     return "" if Path(source).resolve() == Path(own).resolve() else set_name(source)
 
 
+def class_order(name: str) -> tuple[int, str]:
+    """Sorts names of classes: numbers in their order, names in that of the alphabet."""
+    return (int(name), "") if name.isdecimal() else (2**62, name)
+
+
 def places_in_class(labels: Tensor) -> Tensor:
     """`(samples,)`: how many samples of its class come before each."""
     order = labels.argsort(stable=True)

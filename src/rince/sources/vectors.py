@@ -17,7 +17,7 @@ from rince.errors import DataError
 from rince.hierarchy.class_lists import read_class_list
 from rince.hierarchy.levels import no_own_paths
 from rince.sources.source import InMemory
-from rince.sources.splits import SPLITS, chosen_classes, places_in_class
+from rince.sources.splits import SPLITS, chosen_classes, class_order, places_in_class
 from rince.sources.vector_files import FORMATS, Levels, read_vector_file
 from rince.views.vectors import VectorViewSettings
 
@@ -168,9 +168,4 @@ def _paths(read: Sequence[Levels], source: str) -> dict[str, tuple[str, ...]]:
                 f"class {name!r} of {source!r} stands under {'/'.join(paths[name][:-1])!r} and under "
                 f"{'/'.join(path[:-1])!r}; a class has one place"
             )
-    return {name: paths[name] for name in sorted(paths, key=_numeric_last)}
-
-
-def _numeric_last(name: str) -> tuple[int, str]:
-    """Numbers in their order, names in that of the alphabet."""
-    return (int(name), "") if name.isdecimal() else (2**62, name)
+    return {name: paths[name] for name in sorted(paths, key=class_order)}
