@@ -252,10 +252,22 @@ BREAKAGES = (
         "parents-are-classes", "((tree == 1) | (tree == 2))", "(tree == 1)", "tests/unit/test_sources.py -k parents"
     ),
     Breakage(
-        "the-shorter-way-up",
-        "1 + max(len(query), len(candidate)) - common",
-        "1 + min(len(query), len(candidate)) - common",
+        "levels-count-from-the-bottom",
+        "path + path[-1:] * (depth - len(path))",
+        "path[:1] * (depth - len(path)) + path",
         "tests/unit/test_ranks.py -k uneven",
+    ),
+    Breakage(
+        "a-part-of-the-folders-has-levels-of-its-own",
+        "folder_paths=tuple(even_paths(paths))",
+        "folder_paths=tuple(paths)",
+        "tests/unit/test_uneven.py -k part_of_the_classes",
+    ),
+    Breakage(
+        "two-cranes-are-one",
+        "            and _leaves_out(path, other)\n",
+        "",
+        "tests/unit/test_uneven.py -k stay_two",
     ),
     Breakage(
         "threshold-excluded",

@@ -19,9 +19,10 @@ from torch import Tensor
 
 from rince.errors import DataError
 from rince.hierarchy.levels import column_paths, no_own_paths
+from rince.ranks import even_paths
 from rince.sources.image_file import OpenedImage, Pixels
 from rince.sources.source import Made, Preview, Source
-from rince.sources.splits import SPLITS, chosen_classes, places_in_class, split_folders
+from rince.sources.splits import SPLITS, chosen_classes, lower_places, places_in_class, split_folders
 from rince.views.pixels import Cropped, PixelViews, with_channels
 from rince.views.tensors import ViewParameters, joined
 
@@ -85,8 +86,9 @@ class Images(Source):
         class_names: names in label order.
         superclasses: `(classes,)` int64, the superclass of every class (-1: no sample tells), or None.
         superclass_names: names in the order of `superclasses`; empty without them.
-        folder_paths: the folders of every class from the top down, if they are nested, else None.
+        folder_paths: the folders of every class from the top down, if they are nested, else None; all of one length.
         source: where the images come from, for messages.
+        remarks: what a person should know of them.
         maker: what makes views of them; None for images that are only looked at.
     """
 
@@ -98,6 +100,7 @@ class Images(Source):
     superclass_names: tuple[str, ...] = ()
     folder_paths: tuple[tuple[str, ...], ...] | None = None
     source: str = "images"
+    remarks: tuple[str, ...] = ()
     maker: PixelViews | None = None
 
     @property
@@ -190,8 +193,10 @@ class ImageFiles(Images):
         return item if isinstance(item, Path) else None
 
     def notes(self) -> list[str]:
-        """That they are resized."""
-        return [] if self.maker is None else [f"{len(self):,} images of several sizes, resized to {self.maker.size}"]
+        """That they are resized, and remarks."""
+        if self.maker is None:
+            return list(self.remarks)
+        return [f"{len(self):,} images of several sizes, resized to {self.maker.size}", *self.remarks]
 
     def pixels(self, index: int) -> Pixels:
         """One image as uint8 `(1, height, width)` if it is grayscale, else `(3, height, width)`."""
@@ -293,7 +298,8 @@ def read_folder(source: str, split: str) -> ImageFiles:
     """The images of one split of a folder of class folders, which may be nested, with split folders on top.
 
     A folder without split folders is all "train". Every folder that holds images is a class, named by its own name, or
-    by its whole path where two classes share a name. Classes are those of all splits, so labels agree between them.
+    by its whole path where two classes share a name. Classes are those of all splits, so labels agree between them; one
+    that stands higher in one split than in another stands at the lower place.
     """
     root = Path(source)
     tops = split_folders(root)
@@ -303,6 +309,8 @@ def read_folder(source: str, split: str) -> ImageFiles:
         hint = "; it has no split folders, so all of it is 'train'" if whole else ""
         raise DataError(f"{source!r} has no split {split!r}; there are {', '.join(map(repr, tops))}{hint}")
     found = {name: list(_scan(top, (), source, ())) for name, top in tops.items()}
+    lower = lower_places({name: {path for path, _ in images} for name, images in found.items()})
+    found = {name: [(lower.get(path, path), image) for path, image in images] for name, images in found.items()}
     chosen = found[SPLITS.get(split, split)]
     top = tops[SPLITS.get(split, split)]
     if not chosen:
@@ -317,9 +325,13 @@ def read_folder(source: str, split: str) -> ImageFiles:
         items=[image for _, image in chosen],
         labels=torch.tensor([index[path] for path, _ in chosen]),
         class_names=names,
-        folder_paths=tuple(paths) if max(map(len, paths)) > 1 else None,
+        folder_paths=tuple(even_paths(paths)) if max(map(len, paths)) > 1 else None,
         source=source,
         split=split,
+        remarks=tuple(
+            f"{'/'.join(path)} of one split and {'/'.join(place)} of another are taken for one class"
+            for path, place in lower.items()
+        ),
     )
 
 
