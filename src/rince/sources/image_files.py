@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import ClassVar, overload
+from typing import Any, ClassVar, overload
 
 import pyarrow as pa  # type: ignore[import-untyped]
 import torch
@@ -18,11 +18,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from rince.errors import DataError
+from rince.files import file_digest_once, file_digests_once, fingerprint_of
 from rince.hierarchy.levels import column_paths, no_own_paths
 from rince.ranks import even_paths
 from rince.sources.image_file import OpenedImage, Pixels
 from rince.sources.source import Made, Preview, Source
 from rince.sources.splits import SPLITS, chosen_classes, lower_places, places_in_class, split_folders
+from rince.terminal import shown_progress
 from rince.views.pixels import Cropped, PixelViews, with_channels
 from rince.views.tensors import ViewParameters, joined
 
@@ -135,11 +137,15 @@ class ImageFiles(Images):
         items: one file path or the encoded bytes per image.
         split: the split asked for.
         rows: `(number,)` int64, the row of each image in its split, or its place in the list of files.
+        tables: the files that hold all of the images, if these are rows of tables.
+        column: of the images in such tables.
     """
 
     items: Sequence[Path | bytes]
     split: str = "train"
     rows: Tensor | None = None
+    tables: tuple[Path, ...] = ()
+    column: str = ""
 
     def load(self, ids: Tensor, numbers: Sequence[int], *, seed: int, epoch: int) -> Cropped:
         """The crops that the views take, cut out while decoding, and all that the views draw."""
@@ -260,21 +266,21 @@ class ImageFiles(Images):
 
     @cached_property
     def fingerprint(self) -> str:
-        """sha256 over labels and class names, and of every image its name, its size and, if in memory, its ends."""
-        digest = hashlib.sha256()
-        digest.update(repr(self.class_names).encode())
-        digest.update(self.labels.numpy().tobytes())
-        for item in self.items:
-            if isinstance(item, Path):
-                digest.update(f"{_below(item, self.source)}\0{item.stat().st_size}\0".encode())
-            else:  # the whole of it would mean to read all data before anything happens
-                digest.update(f"\0{len(item)}\0".encode() + item[:64] + item[-64:])
-        return digest.hexdigest()
+        """sha256 over class names, labels, and the names and content of all images; of a table, its files and rows."""
+        facts: dict[str, Any] = {"classes": self.class_names, "labels": self.labels.tolist()}
+        if self.tables:
+            rows = range(len(self)) if self.rows is None else self.rows.tolist()
+            facts |= {"tables": self._table_digests(), "column": self.column, "rows": list(rows)}
+        else:
+            known = self.contents or [_digest(item) for item in self.items]
+            facts |= {"images": [[self.name(row), content] for row, content in enumerate(known)]}
+        return fingerprint_of(**facts)
 
-    @property
-    def changed(self) -> int:
-        """When the newest of the files was written, in nanoseconds; 0 for images in memory."""
-        return max((item.stat().st_mtime_ns for item in self.items if isinstance(item, Path)), default=0)
+    def _table_digests(self) -> list[str]:
+        with shown_progress(self.source) as tell:
+            return file_digests_once(
+                self.tables, self.tables[0].parent, lambda done, of: tell("reading tables", done, of)
+            )
 
 
 def cut(image: OpenedImage, boxes: list[list[int]], out: Tensor) -> None:
@@ -379,6 +385,10 @@ def _scan(
         )
     yield from ((path, image) for image in images)
     yield from below
+
+
+def _digest(item: Path | bytes) -> str:
+    return file_digest_once(item) if isinstance(item, Path) else hashlib.sha256(item).hexdigest()
 
 
 def _below(path: Path, source: str) -> str:
