@@ -253,10 +253,22 @@ BREAKAGES = (
         "parents-are-classes", "((tree == 1) | (tree == 2))", "(tree == 1)", "tests/unit/test_sources.py -k parents"
     ),
     Breakage(
-        "the-shorter-way-up",
-        "1 + max(len(query), len(candidate)) - common",
-        "1 + min(len(query), len(candidate)) - common",
+        "levels-count-from-the-bottom",
+        "path + path[-1:] * (depth - len(path))",
+        "path[:1] * (depth - len(path)) + path",
         "tests/unit/test_ranks.py -k uneven",
+    ),
+    Breakage(
+        "a-part-of-the-folders-has-levels-of-its-own",
+        "folder_paths=tuple(even_paths(paths))",
+        "folder_paths=tuple(paths)",
+        "tests/unit/test_uneven.py -k part_of_the_classes",
+    ),
+    Breakage(
+        "two-cranes-are-one",
+        "            and _leaves_out(path, other)\n",
+        "",
+        "tests/unit/test_uneven.py -k stay_two",
     ),
     Breakage(
         "threshold-excluded",
@@ -627,6 +639,24 @@ BREAKAGES = (
         f"{DOORS} -k ranks_of",
     ),
     Breakage("copies-not-averaged", "source.copies, -1).mean(dim=1)", "source.copies, -1)[:, 0]", VIDEOS),
+    Breakage(
+        "report-shows-another-image-of-the-name",
+        "if others or self.names is None",
+        "if self.names is None",
+        "tests/unit/test_report.py -k one_by_one",
+    ),
+    Breakage(
+        "content-not-in-the-fingerprint",
+        '{"images": [[self.name(row), content] for row, content in enumerate(known)]}',
+        '{"images": [self.name(row) for row in range(len(self))]}',
+        "tests/unit/test_images.py -k names_and_content",
+    ),
+    Breakage(
+        "a-file-written-again-is-believed",
+        "entry is not None and entry[:2] == _state(path)",
+        "entry is not None and entry[0] == _state(path)[0]",
+        "tests/unit/test_files.py -k until_size_or_time",
+    ),
     Breakage(
         "report-of-changed-data",
         "if source.fingerprint == self.fingerprint:",

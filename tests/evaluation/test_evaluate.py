@@ -13,6 +13,7 @@ import yaml
 from PIL import Image
 from safetensors.torch import load_file, save_file
 
+import rince as rince_package
 from rince.config import load_recipe
 from rince.errors import DataError
 from rince.evaluation import (
@@ -27,7 +28,8 @@ from rince.evaluation import (
 from rince.evaluation.judge import judge
 from rince.evaluation.metrics import parse
 from rince.evaluation.samples import Samples, read_samples
-from rince.evaluation.trained import embed_once, open_trained
+from rince.evaluation.trained import Embedded, embed_once, made_of, open_trained
+from rince.sources.image_files import find_images
 from rince.sources.images import load_images
 from rince.views.pixels import PixelViews
 from train.tiny import STEPS, rince, write_recipe
@@ -90,6 +92,9 @@ def test_results_are_what_the_functions_give_on_features_made_by_hand(run):
     assert results["step"] == results["of_steps"] == STEPS
     noted = json.loads((run / "figures.json").read_text())["sets"]["fashion"]
     assert {side: len(noted[side]["labels"]) for side in ("train", "test")} == {"train": 200, "test": 2000}
+    judged = {"train": load_images("fashion", "train", limit=200), "test": load_images("fashion", "test")}
+    assert results["data"] == {"fashion": {side: images.fingerprint for side, images in judged.items()}}
+    assert results["data"]["fashion"] == {side: noted[side]["fingerprint"] for side in judged}
     assert results["protocol"].keys() == {parse(name).metric.name for name in results["metrics"]}
     assert "L-BFGS" in results["protocol"]["probe/accuracy"]
 
@@ -122,7 +127,9 @@ def test_a_damaged_cache_is_made_again(run):
 def test_outliers_of_another_size_are_resized_and_that_is_said(run, pictures):
     done = rince("evaluate", run, "--outliers", pictures)
     assert f"outliers {pictures.name}: 7 images of several sizes, resized to 16" in done.stderr
-    metrics = json.loads((run / "results.json").read_text())["metrics"]
+    results = json.loads((run / "results.json").read_text())
+    assert results["outliers"] == {pictures.name: find_images(str(pictures)).fingerprint}
+    metrics = results["metrics"]
     train, test = load_images("fashion", "train", limit=200), load_images("fashion", "test")
     known, inliers = features_by_hand(run, train.images), features_by_hand(run, test.images)
     outliers = load_file(run / "features" / f"outliers-{pictures.name}.safetensors")["features"]
@@ -395,6 +402,32 @@ def test_images_that_were_painted_over_are_embedded_again(run, tmp_path):
         if seed == 0:
             first = made
     assert not torch.equal(first.features, made.features)
+
+
+def test_features_are_kept_for_a_copy_and_made_again_for_other_views_settings_and_versions(run, tmp_path, monkeypatch):
+    folder = tmp_path / "images"
+    folder.mkdir()
+    Image.new("L", (120, 120), 9).save(folder / "a.bmp")
+    shutil.copytree(folder, tmp_path / "copy")
+    made = []
+    monkeypatch.setattr(
+        "rince.evaluation.trained.embed", lambda *_, **__: made.append(1) or Embedded(*torch.zeros(2, 1, 3))
+    )
+
+    def asked(place=folder):
+        opened = open_trained(run)
+        before = len(made)
+        embed_once(opened, opened.find(str(place)), "copied")
+        return len(made) - before
+
+    assert [asked(), asked(), asked(tmp_path / "copy")] == [1, 0, 0]
+    recipe = yaml.safe_load((run / "recipe.yaml").read_text())
+    for section, setting in (("views", {"mean": [0.4]}), ("data", {"image_column": "x"})):
+        (run / "recipe.yaml").write_text(yaml.safe_dump(recipe | {section: recipe[section] | setting}))
+        assert [asked(), asked()] == [1, 0]
+    opened = open_trained(run)
+    assert made_of(opened, "samples") == made_of(opened, "samples", rince_package.__version__)
+    assert made_of(opened, "samples") != made_of(opened, "samples", "0.1.0")
 
 
 def test_a_run_on_images_is_judged_on_other_images_and_finetuned_on_them(run, tmp_path, monkeypatch):

@@ -402,6 +402,11 @@ def test_images_with_files_of_their_own_may_be_gone_one_by_one(tmp_path):
     picture = np.asarray(Image.open(io.BytesIO(base64.b64decode(queries["uri"].split(",")[1]))), dtype=int)
     gray = [bool(np.abs(picture[8:32, 40 * n + 8 : 40 * n + 32] - 128).max() < 8) for n in range(6)]
     assert gray == [False] * 4 + [True, False]
+    other = gone.with_name("0.png")
+    before = other.read_bytes()
+    other.write_bytes(content)  # a picture of another is not shown for it
+    assert f"have changed since {run} was judged" in refused(run, "--out", tmp_path / "refused")
+    other.write_bytes(before)
     gone.write_bytes(content + b"longer")  # there again, and another
     message = refused(run, "--out", tmp_path / "refused")
     assert f"have changed since {run} was judged" in message

@@ -30,6 +30,7 @@ from rince.train.setup import NOTHING, Brought, build_ranks
 
 RESULTS, FIGURES = "results.json", "figures.json"
 SHOWN = 5  # notes of a source that are told
+SHORT = 16  # digits of a sha256 that tell whether a file is still the same
 
 
 def evaluate(
@@ -72,6 +73,7 @@ def evaluate(
         raise ConfigError("--outliers are judged against the run's own data; leave out --on, or --outliers")
     metrics: dict[str, float] = {}
     protocol: dict[str, str] = {}
+    outlier_data: dict[str, str] = {}
     figures: dict[str, Any] = {"curves": {}, "outliers": {}, "class_similarity": {}, "sets": {}}
     for name, source in by_name(list(on) or [run.recipe.data.source], set_name, "sets of data").items():
         judged = JudgedSet(run, source, name, split)
@@ -82,6 +84,7 @@ def evaluate(
             figures[kind] |= verdict.figures[kind]
         figures["class_similarity"] = figures["class_similarity"] or verdict.figures["class_similarity"]
         figures["sets"][name] = judged.noted()
+        outlier_data |= judged.outliers
     facts = {
         "recipe": run.recipe.name,
         "scale": run.recipe.scale,
@@ -95,6 +98,11 @@ def evaluate(
             name: {side: len(noted[side]["labels"]) for side in ("train", "test")}
             for name, noted in figures["sets"].items()
         },
+        "data": {
+            name: {side: noted[side]["fingerprint"] for side in ("train", "test")}
+            for name, noted in figures["sets"].items()
+        },
+        "outliers": outlier_data,
         "rince": rince.__version__,
     }
     results = facts | {"metrics": metrics, "protocol": protocol}
@@ -111,6 +119,9 @@ class JudgedSet:
         source: its own data, or other data of the same kind.
         name: of the set.
         split: to test on; by default the recipe's, or that of other data called test.
+
+    Attributes:
+        outliers: name → fingerprint of the outliers that it was judged with.
     """
 
     def __init__(self, run: TrainedRun, source: str, name: str, split: str | None = None) -> None:
@@ -124,6 +135,7 @@ class JudgedSet:
         if self.train.class_names != self.test.class_names:
             raise DataError(f"the splits of {source!r} do not have the same classes; name them alike")
         self.levels = class_levels(self.train, self.data.taxonomy)
+        self.outliers: dict[str, str] = {}
 
     def judge(
         self,
@@ -140,16 +152,18 @@ class JudgedSet:
         for source in (self.train, self.test):
             _tell_notes(source, source.source, say)
         samples = [load_samples(run, s, self.levels, f"{self._prefix}{side}", tell) for side, s in self._sides()]
+        others = {
+            name: _outlier_source(run, place)
+            for name, place in by_name(list(outliers), _outlier_name, "outlier sets").items()
+        }
+        self.outliers = {name: source.fingerprint for name, source in others.items()}
         classified, how = self._classified(finetune=finetune, tell=tell, say=say)
         ranks = None
         if run.recipe.ranks is not None and not self.on:
             ranks = build_ranks(run.recipe, self.train, class_paths(self.train, self.data.taxonomy), run.brought)
         verdict = judge(
             *samples,
-            outliers={
-                name: _outliers(run, name, source, tell, say)
-                for name, source in by_name(list(outliers), _outlier_name, "outlier sets").items()
-            },
+            outliers={name: _outliers(run, name, source, tell, say) for name, source in others.items()},
             probe=probe,
             epoch_features=None if drawn_anew is None else _epoch_features(run, drawn_anew),
             rank_source=ranks if ranks is not None and ranks.by == "class" else None,
@@ -189,6 +203,7 @@ class JudgedSet:
                 "fingerprint": source.fingerprint,
                 "labels": source.labels.tolist(),
                 "names": _file_names(source),
+                "contents": [content[:SHORT] for content in source.contents],
             }
             for side, source in self._sides()
         }
@@ -263,9 +278,12 @@ def _outlier_name(place: str | Source) -> str:
     return Path(place.source).name if isinstance(place, Source) else outlier_name(place)
 
 
-def _outliers(run: TrainedRun, name: str, place: str | Source, tell: Tell, say: Say) -> Tensor:
+def _outlier_source(run: TrainedRun, place: str | Source) -> Source:
     where, classes = (place, None) if isinstance(place, Source) else split_source(place)
-    source = run.outliers(where, classes=classes)
+    return run.outliers(where, classes=classes)
+
+
+def _outliers(run: TrainedRun, name: str, source: Source, tell: Tell, say: Say) -> Tensor:
     _tell_notes(source, f"outliers {name}", say)
     made = embed_once(run, source, f"outliers-{name}", tell=lambda done, of: tell(f"features, {name}", done, of))
     return made.features
@@ -301,6 +319,6 @@ def read_results(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
         results, figures = (json.loads((folder / name).read_text()) for name in (RESULTS, FIGURES))
     except json.JSONDecodeError as error:
         raise DataError(f"the results in {folder} are damaged ({error}); run `rince evaluate {folder}` again") from None
-    if not figures.get("sets") or any("grouping" not in each for each in figures["sets"].values()):
+    if not figures.get("sets") or any("contents" not in each.get("test", {}) for each in figures["sets"].values()):
         raise DataError(f"{folder} was judged by an older rince; run `rince evaluate {folder}` again")
     return results, figures

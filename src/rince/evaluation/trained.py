@@ -14,11 +14,12 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
+import rince
 from rince.config import DataSettings, Recipe
 from rince.devices import best_device
 from rince.encoders.encoder import Encoder
 from rince.errors import DataError
-from rince.files import file_digest, write_whole
+from rince.files import file_digest, fingerprint_of, write_whole
 from rince.sources.feed import made_ahead
 from rince.sources.source import Source, moved
 from rince.terminal import TellDone
@@ -159,25 +160,24 @@ def _averaged(
 
 
 def embed_once(run: TrainedRun, source: Source, name: str, *, tell: TellDone | None = None) -> Embedded:
-    """The same, read from `features/NAME.safetensors` beside the run if made from this checkpoint and these samples."""
-    made = {"samples": source.fingerprint, "changed": str(source.changed), "data": _how(run)}
-    kept = kept_features(run, name, made) if source.knows_content else None
+    """The same, read from `features/NAME.safetensors` beside the run if made from what it would be made from now."""
+    made_from = made_of(run, source.fingerprint)
+    kept = kept_features(run, name, made_from) if source.knows_content else None
     if kept is not None:
         return kept
     found = embed(run, source, tell=tell)
     tensors = {"features": found.features.cpu(), "embeddings": found.embeddings.cpu()}
     path = run.folder / FEATURES / f"{name}.safetensors"
     path.parent.mkdir(exist_ok=True)
-    write_whole(path, save(tensors, metadata={"checkpoint": run.checkpoint, **made}))
+    write_whole(path, save(tensors, metadata={"made_from": made_from}))
     return found
 
 
-def kept_features(run: TrainedRun, name: str, made: dict[str, str]) -> Embedded | None:
-    """Features of this name that were made by this checkpoint, and from what `made` says; None if there are none."""
+def kept_features(run: TrainedRun, name: str, made_from: str) -> Embedded | None:
+    """Features of this name, if what they were made from has this fingerprint; None if there are none."""
     try:
         with safe_open(run.folder / FEATURES / f"{name}.safetensors", framework="pt") as file:
-            noted = file.metadata()
-            if noted.get("checkpoint") != run.checkpoint or any(noted.get(key) != made[key] for key in made):
+            if file.metadata().get("made_from") != made_from:
                 return None
             found = Embedded(file.get_tensor("features"), file.get_tensor("embeddings"))
             return Embedded(*(tensor.to(run.device) for tensor in found))
@@ -185,9 +185,19 @@ def kept_features(run: TrainedRun, name: str, made: dict[str, str]) -> Embedded 
         return None  # not there, or damaged: to be made again
 
 
-def _how(run: TrainedRun) -> str:
-    """The settings that decide what testing sees of a sample."""
-    data = run.recipe.data.model_dump_json(
-        include=set(type(run.recipe.data).model_fields) - set(DataSettings.model_fields)
+def made_of(run: TrainedRun, samples: str, version: str = rince.__version__) -> str:
+    """The fingerprint of what features are made from: weights, samples, what testing sees of a sample, and by whom.
+
+    Args:
+        run: with its checkpoint.
+        samples: the fingerprint of the samples.
+        version: of rince that made them.
+    """
+    data, views = run.recipe.data, run.recipe.seen_views
+    return fingerprint_of(
+        checkpoint=run.checkpoint,
+        samples=samples,
+        data=data.model_dump(mode="json", include=set(type(data).model_fields) - set(DataSettings.model_fields)),
+        views=views.model_dump(mode="json"),
+        rince=version,
     )
-    return f"{data} {run.recipe.seen_views!r}"

@@ -18,7 +18,7 @@ from torch import Tensor
 from rince.errors import DataError
 from rince.sources.image_files import UNLABELLED, ArrowImages, ImageFiles
 from rince.sources.splits import SPLITS
-from rince.sources.tables import Reader, find_column, first_line, kept_names
+from rince.sources.tables import Reader, Split, find_column, first_line, kept_names
 
 IMAGE_COLUMNS, LABEL_COLUMNS, SUPERCLASS_COLUMNS = ("img", "image"), ("fine_label", "label"), ("coarse_label",)
 
@@ -30,7 +30,7 @@ def parquet_files(folder: Path) -> Iterator[Path]:
     return (path for path in folder.rglob("*.parquet") if path.is_file())
 
 
-def parquet_splits(source: str) -> dict[str, Reader]:
+def parquet_splits(source: str) -> dict[str, Split]:
     """Split by file name, as the hub does: `train-00000-of-00001.parquet`, `train.parquet`, `train/0.parquet`."""
     path = Path(source)
     if path.is_file() and path.suffix.lower() != ".parquet":
@@ -39,7 +39,7 @@ def parquet_splits(source: str) -> dict[str, Reader]:
     for file in [path] if path.is_file() else sorted(parquet_files(path)):
         found.setdefault(_split_of(Path(file.name) if path.is_file() else file.relative_to(path)), []).append(file)
 
-    return {split: partial(_read_parquet, parts) for split, parts in found.items()}
+    return {split: Split(partial(_read_parquet, parts), tuple(parts)) for split, parts in found.items()}
 
 
 def _read_parquet(parts: list[Path], columns: list[str]) -> pa.Table:
@@ -68,7 +68,7 @@ def _split_of(file: Path) -> str:
 def read_tables(
     source: str,
     split: str,
-    splits: dict[str, Reader],
+    splits: dict[str, Split],
     columns: tuple[str | None, str | None, str | None],
     *,
     may_name_files: bool = False,
@@ -87,18 +87,29 @@ def read_tables(
     chosen = SPLITS.get(split, split)
     if chosen not in splits:
         raise DataError(f"{source!r} has no split {split!r}; there are {', '.join(map(repr, splits))}")
-    there = splits[chosen]([]).column_names
+    read, tables = splits[chosen]
+    there = read([]).column_names
     image_column = find_column(source, there, "image", columns[0], IMAGE_COLUMNS)
     if not needs_labels and not set(LABEL_COLUMNS) & set(there):
-        return _unlabelled(source, split, splits[chosen]([image_column])[image_column], may_name_files)
+        column = read([image_column])[image_column]
+        if len(column) == 0:
+            raise DataError(f"split {split!r} of {source!r} is empty; it has columns but no rows")
+        unlabelled = torch.zeros(len(column), dtype=torch.int64)
+        return ImageFiles(
+            labels=unlabelled,
+            class_names=UNLABELLED,
+            source=source,
+            split=split,
+            **_items(source, image_column, column, tables, may_name_files=may_name_files),
+        )
     label_column = find_column(source, there, "label", columns[1], LABEL_COLUMNS)
     superclass_column = columns[2] or next((n for n in SUPERCLASS_COLUMNS if n in there and n != label_column), None)
     if superclass_column:
         find_column(source, there, "superclass", superclass_column, ())
-    table = splits[chosen]([name for name in (image_column, label_column, superclass_column) if name])
+    table = read([name for name in (image_column, label_column, superclass_column) if name])
     if len(table) == 0:
         raise DataError(f"split {split!r} of {source!r} is empty; it has columns but no rows")
-    others = [reader for name, reader in splits.items() if name != chosen]
+    others = [other.read for name, other in splits.items() if name != chosen]
     where = f"column {{!r}} of split {split!r} of {source!r}"
     names = _class_names(label_column, table, others, where.format(label_column))
     labels = _labels(table[label_column], names, where.format(label_column))
@@ -107,32 +118,28 @@ def read_tables(
     if superclass_column:
         pair, place = (label_column, superclass_column), where.format(superclass_column)
         superclasses, above = _superclasses(pair, table, others, labels, names, place)
-    encoded, paths = _image_column(source, image_column, table[image_column])
     return ImageFiles(
-        items=ArrowImages(encoded, paths if may_name_files else None),
         labels=torch.from_numpy(labels),
         class_names=names,
         superclasses=superclasses,
         superclass_names=above,
         source=source,
         split=split,
-        rows=torch.arange(len(table)),
+        **_items(source, image_column, table[image_column], tables, may_name_files=may_name_files),
     )
 
 
-def _unlabelled(source: str, split: str, column: pa.ChunkedArray, may_name_files: bool) -> ImageFiles:
-    """Images without labels, all of them of one class."""
-    if len(column) == 0:
-        raise DataError(f"split {split!r} of {source!r} is empty; it has columns but no rows")
-    encoded, paths = _image_column(source, "image", column)
-    return ImageFiles(
-        items=ArrowImages(encoded, paths if may_name_files else None),
-        labels=torch.zeros(len(column), dtype=torch.int64),
-        class_names=UNLABELLED,
-        source=source,
-        split=split,
-        rows=torch.arange(len(column)),
-    )
+def _items(
+    source: str, name: str, column: pa.ChunkedArray, tables: tuple[Path, ...], *, may_name_files: bool
+) -> dict[str, Any]:
+    """What `ImageFiles` has to know of the images of a table; one that only names some of them does not hold all."""
+    encoded, paths = _image_column(source, name, column)
+    return {
+        "items": ArrowImages(encoded, paths if may_name_files else None),
+        "rows": torch.arange(len(column)),
+        "tables": () if encoded.null_count else tables,
+        "column": name,
+    }
 
 
 def _image_column(source: str, name: str, column: pa.ChunkedArray) -> tuple[pa.ChunkedArray, pa.ChunkedArray | None]:

@@ -119,11 +119,11 @@ class MemoryImages(InMemory, Images):
         return Preview(self.images[row], self.name(row))
 
     def notes(self) -> list[str]:
-        """How large they are, if the encoder gets them in another size."""
+        """How large they are, if the encoder gets them in another size; and remarks."""
         height, width = self.images.shape[-2:]
         if self.maker is None or (height, width) == (self.maker.size,) * 2:
-            return []
-        return [f"{len(self):,} images of {height} × {width}, resized to {self.maker.size}"]
+            return list(self.remarks)
+        return [f"{len(self):,} images of {height} × {width}, resized to {self.maker.size}", *self.remarks]
 
 
 def load_images(
@@ -243,4 +243,5 @@ def _in_memory(encoded: ImageFiles) -> MemoryImages | None:
         folder_paths=encoded.folder_paths,
         fingerprint=digest.hexdigest(),
         source=encoded.source,
+        remarks=encoded.remarks,
     )

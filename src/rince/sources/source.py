@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -16,7 +17,9 @@ from torch import Tensor
 
 from rince.devices import has_float64
 from rince.errors import ConfigError
+from rince.files import file_digests_once
 from rince.hierarchy.levels import no_own_paths
+from rince.terminal import shown_progress
 
 Batch = Tensor | dict[str, Tensor]
 
@@ -48,7 +51,8 @@ class Source(ABC):
         source: where they come from, for messages.
         labels: `(samples,)` int64 classes.
         class_names: names in label order.
-        fingerprint: two sources of one fingerprint hold the same samples with the same labels.
+        fingerprint: two sources of one fingerprint hold the same samples, by their content, with the same labels,
+            wherever they lie.
         shape: of what the encoder gets of one sample.
     """
 
@@ -80,11 +84,6 @@ class Source(ABC):
     @abstractmethod
     def shape(self) -> tuple[int, ...]:
         """See above."""
-
-    @property
-    def changed(self) -> int:
-        """When the newest of its files was written, in nanoseconds; 0 where that says nothing."""
-        return 0
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -120,6 +119,18 @@ class Source(ABC):
         """The file of a sample; None if it has none of its own."""
         return None
 
+    @cached_property
+    def contents(self) -> list[str]:
+        """sha256 of every sample's file; empty if samples have no files of their own."""
+        paths: list[Path] = []
+        for row in range(len(self)):
+            path = self.file(row)
+            if path is None:
+                return []
+            paths.append(path)
+        with shown_progress(self.source) as tell:  # the first reading of much data takes a while
+            return file_digests_once(paths, folder_of(self.source), lambda done, of: tell("reading files", done, of))
+
     def place(self, row: int) -> str:
         """Where a person finds a sample: its file, if it has one."""
         return str(self.file(row) or self.name(row))
@@ -152,11 +163,6 @@ class Wrapped(Source):
         # Class variables elsewhere; here they are those of what is wrapped.
         self.__dict__ |= {"thing": inner.thing, "moves": inner.moves, "knows_content": inner.knows_content}
 
-    @property
-    def changed(self) -> int:
-        """When the newest of its files was written."""
-        return self.inner.changed
-
     def preview(self, row: int) -> Preview:
         """As before."""
         return self.inner.preview(row)
@@ -184,6 +190,12 @@ class Wrapped(Source):
     def notes(self) -> list[str]:
         """As before."""
         return self.inner.notes()
+
+
+def folder_of(source: str) -> Path:
+    """Where the files of a source lie: the folder that it names, or that of its file."""
+    path = Path(source)
+    return path if path.is_dir() else path.parent
 
 
 class Wanted(NamedTuple):

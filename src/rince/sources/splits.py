@@ -45,6 +45,37 @@ def split_folders(root: Path, names: Mapping[str, str] = SPLITS) -> dict[str, Pa
     return found
 
 
+def lower_places(splits: Mapping[str, set[tuple[str, ...]]]) -> dict[tuple[str, ...], tuple[str, ...]]:
+    """Classes that stand higher in one split than in another, each with its lower place, which is taken for both.
+
+    `vegetables/champignon` in train and `vegetables/mushroom/champignon` in test are one class, if neither split has
+    both: the same name at the end, and groups left out on the way there.
+
+    Args:
+        splits: split → the paths of its classes from the top down.
+    """
+    by_name: dict[str, list[tuple[str, ...]]] = {}
+    for path in sorted(set().union(*splits.values())):
+        by_name.setdefault(path[-1], []).append(path)
+    found = {}
+    for path in (path for places in by_name.values() if len(places) > 1 for path in places):
+        lower = [
+            other
+            for other in by_name[path[-1]]
+            if other != path
+            and _leaves_out(path, other)
+            and not any(path in there and other in there for there in splits.values())
+        ]
+        if len(lower) == 1:
+            found[path] = lower[0]
+    return found
+
+
+def _leaves_out(path: tuple[str, ...], longer: tuple[str, ...]) -> bool:
+    rest = iter(longer)
+    return all(part in rest for part in path)
+
+
 def set_name(source: str | Path) -> str:
     """What to call the data of a source: the folder it lies in, or the last part of its name."""
     path = Path(source).resolve()

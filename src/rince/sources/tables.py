@@ -6,7 +6,8 @@ import difflib
 import json
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import pyarrow as pa  # type: ignore[import-untyped]
 
@@ -19,7 +20,15 @@ HUB_NAME = r"\w[\w.-]*/\w[\w.-]*"
 Reader = Callable[[list[str]], pa.Table]
 
 
-def hub_splits(source: str) -> dict[str, Reader]:
+class Split(NamedTuple):
+    """A split of tables."""
+
+    read: Reader
+    files: tuple[Path, ...]
+    """That hold it."""
+
+
+def hub_splits(source: str) -> dict[str, Split]:
     """Split by name, of data on the hub."""
     import datasets  # type: ignore[import-untyped]  # noqa: PLC0415  (takes seconds to import)
 
@@ -31,7 +40,12 @@ def hub_splits(source: str) -> dict[str, Reader]:
             "check the name, set up the network, or pass the path of a local copy"
         ) from error
 
-    return {SPLITS.get(name, name): partial(_select, part.data.table) for name, part in found.items()}
+    return {
+        SPLITS.get(name, name): Split(
+            partial(_select, part.data.table), tuple(Path(each["filename"]) for each in part.cache_files)
+        )
+        for name, part in found.items()
+    }
 
 
 def _select(table: pa.Table, columns: list[str]) -> pa.Table:

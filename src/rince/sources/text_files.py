@@ -48,7 +48,7 @@ def table_splits(source: str) -> dict[str, Callable[[], Table]]:
     if path.is_dir():
         return {split: partial(_read_parts, parts) for split, parts in _split_files(path).items()}
     if re.fullmatch(HUB_NAME, source) and path.suffix.lower() not in (*FORMATS, LINES):
-        return {split: partial(_read_hub, read, split) for split, read in hub_splits(source).items()}
+        return {split: partial(_read_hub, each.read, split) for split, each in hub_splits(source).items()}
     raise DataError(
         f"data source {source!r} does not exist; give a file that ends in {' '.join(FORMATS)}, a folder with train.csv "
         f"and test.csv, a hub name such as 'owner/name', or embedded data: {', '.join(EMBEDDED)}"

@@ -7,6 +7,7 @@ import io
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -18,7 +19,7 @@ from torch import Tensor
 
 from rince.config import DataSettings
 from rince.errors import DataError
-from rince.files import cache_folder
+from rince.files import cache_folder, fingerprint_of
 from rince.hierarchy.class_lists import read_class_list
 from rince.sources.clips import CLIP_OF_VIEW, ClipSampler, cropped, long_enough, read_strip, read_test_clips
 from rince.sources.source import Made, Preview, Source
@@ -153,12 +154,16 @@ class Videos(Source):
         """Names in label order."""
         return self.index.class_names
 
-    @property
+    @cached_property
     def fingerprint(self) -> str:
-        """sha256 over the videos, and, to train, over what clips are drawn by."""
-        if not self.outcomes:
-            return self.index.fingerprint
-        return hashlib.sha256(f"{self.index.fingerprint} {self.sampler}".encode()).hexdigest()
+        """sha256 over class names, labels, names, content and ranges of all videos; to train, over what draws clips."""
+        return fingerprint_of(
+            classes=self.class_names,
+            labels=self.labels.tolist(),
+            videos=[[self.name(row), content] for row, content in enumerate(self.contents)],
+            ranges=self.index.ranges,
+            drawn=str(self.sampler) if self.outcomes else None,
+        )
 
     @property
     def shape(self) -> tuple[int, ...]:

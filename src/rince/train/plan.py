@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from rince.config import Recipe
+from rince.hierarchy.levels import uneven_note
 from rince.ranks import RankSource
 from rince.train.schedules import learning_rates
 from rince.train.setup import NOTHING, Brought, Parts, build_encoder, build_parts, total_steps
@@ -23,11 +24,13 @@ def plan(recipe: Recipe, brought: Brought = NOTHING) -> str:
     steps, epochs = parts.order.steps_per_epoch, recipe.train.epochs
     total = total_steps(recipe, steps)
     things, notes = f"{source.thing}s", source.notes()
+    uneven = uneven_note(parts.paths)
     settings = recipe.model.model_dump(exclude={"kind", "head_hidden", "dim", "compile", "start_from"})
     network = ", ".join(f"{name} {value}" for name, value in settings.items())
     lines = [
         f"recipe     {recipe.name}, scale {recipe.scale}, seed {recipe.seed}",
         f"data       {recipe.data.source}: {len(source):,} training {things}, {len(parts.paths)} classes",
+        *([f"           {uneven}"] if uneven else []),
         *(f"           {note}" for note in notes[:SHOWN]),
         *([f"           … and {len(notes) - SHOWN:,} more"] if len(notes) > SHOWN else []),
         f"encoder    {recipe.model.kind}, {weights:,} parameters" + (f" ({network})" if network else ""),
