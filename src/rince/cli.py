@@ -165,8 +165,8 @@ def evaluate(
     outliers: Annotated[
         list[str] | None,
         typer.Option(
-            help="Samples of no class of the run: a hub name, a folder or parquet; SOURCE:LIST for some classes of it. "
-            "Repeat for several."
+            help="Samples of no class of the run: a hub name, a folder or parquet; SOURCE:LIST for some classes of it; "
+            "with --embeddings a file of vectors. Repeat for several."
         ),
     ] = None,
     probe: Annotated[
@@ -181,7 +181,11 @@ def evaluate(
     finetune: Annotated[bool, typer.Option("--finetune", help="Also train a classifier from its network.")] = False,
     embeddings: Annotated[
         tuple[Path, Path] | None,
-        typer.Option(help="Judge saved vectors instead: a training and a test file, .npz, .safetensors or .parquet."),
+        typer.Option(help="Judge saved vectors instead: a training and a test file, as data.kind=vectors reads them."),
+    ] = None,
+    taxonomy: Annotated[
+        str | None,
+        typer.Option(help="With --embeddings: column, none, cifar100, fashion, or a file that groups the classes."),
     ] = None,
     out: Annotated[
         Path | None, typer.Option(help="With --embeddings: also write the numbers to this JSON file.")
@@ -195,7 +199,7 @@ def evaluate(
     rince evaluate runs/first
     rince evaluate runs/scl runs/rince --outliers DIR/cifar10 --outliers DIR/tiny-imagenet
     rince evaluate runs/rince-uni --on DIR/ucf101 --on DIR/hmdb51 --finetune
-    rince evaluate --embeddings train.npz test.npz
+    rince evaluate --embeddings train.npz test.npz --outliers others.npz --taxonomy tree.yaml
     """
     from rince.errors import ConfigError
     from rince.evaluation.evaluate import evaluate as evaluate_run
@@ -205,17 +209,20 @@ def evaluate(
     if (embeddings is None) == (not runs):
         raise ConfigError("name runs to evaluate, or two files of vectors with --embeddings TRAIN TEST")
     if embeddings is not None:
-        if outliers or unfinished or split or on or finetune or probe != "fast":
+        if unfinished or split or on or finetune or probe != "fast":
             raise ConfigError(
-                "--embeddings judges vectors as they are; --outliers, --probe, --unfinished, --split, --on and "
-                "--finetune need a run"
+                "--embeddings judges vectors as they are; --probe, --unfinished, --split, --on, --finetune need a run"
             )
+        far = [Path(place) for place in outliers or ()]
         with shown_progress("embeddings") as tell:
-            verdict = evaluate_files(*embeddings, out=out, tell=tell)
+            verdict = evaluate_files(*embeddings, outliers=far, taxonomy=taxonomy, out=out, tell=tell, say=_say)
         typer.echo(metrics_text(verdict.metrics))
         return
-    if out is not None:
-        raise ConfigError("--out goes with --embeddings; a run keeps its numbers in its own results.json")
+    if out is not None or taxonomy is not None:
+        raise ConfigError(
+            "--out and --taxonomy go with --embeddings; a run keeps its numbers in its own results.json, and has its "
+            "taxonomy in its recipe"
+        )
     for folder in runs or []:
         with shown_progress(str(folder)) as tell:
             verdict = evaluate_run(
@@ -228,9 +235,13 @@ def evaluate(
                 finetune=finetune,
                 accelerator=accelerator,
                 tell=tell,
-                say=lambda text: typer.echo(text, err=True),
+                say=_say,
             )
         typer.echo(f"{folder}\n{metrics_text(verdict.metrics)}\nwrote {folder / 'results.json'}")
+
+
+def _say(text: str) -> None:
+    typer.echo(text, err=True)
 
 
 @app.command()
@@ -239,14 +250,23 @@ def embed(
     path: Annotated[
         str, typer.Argument(help="An image, or a folder of them; or videos or vectors, as the run.", show_default=False)
     ],
-    out: Annotated[Path, typer.Option(help="Parquet file to write: path, vector.", show_default=False)],
+    out: Annotated[
+        Path, typer.Option(help="Parquet file to write: path, vector, and labels if there are any.", show_default=False)
+    ],
     which: WhichOption = "features",
+    split: Annotated[
+        str | None, typer.Option(help="Take this split of labelled data, read as the run's own, not just any samples.")
+    ] = None,
     accelerator: AcceleratorOption = "auto",
 ) -> None:
-    """Write what a run makes of new samples, a row (path, vector) for each."""
+    """Write what a run makes of new samples, a row for each: what `data.kind=vectors` and `--embeddings` read.
+
+    rince embed runs/first PHOTOS --out vectors.parquet
+    rince embed runs/first DIR/cifar100 --split train --out vectors/train.parquet
+    """
     from rince.run import open_run
 
-    vectors = open_run(run).embed(path, which=which, out=out, accelerator=accelerator)
+    vectors = open_run(run).embed(path, which=which, split=split, out=out, accelerator=accelerator)
     typer.echo(f"wrote {out}: {len(vectors):,} vectors")
 
 

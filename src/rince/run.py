@@ -200,6 +200,7 @@ class Run:
         samples: Samples,
         *,
         which: Which = "features",
+        split: str | None = None,
         out: str | Path | None = None,
         accelerator: str = "auto",
     ) -> Tensor:
@@ -208,20 +209,29 @@ class Run:
         Args:
             samples: a file, a folder, or a source.
             which: `"features"` before the head, or `"embeddings"` after it.
-            out: also write them to this parquet file, with a row (path, vector) for each.
+            split: of a place that holds labelled data, which is read as the run's own data is; without it, whatever
+                samples are there.
+            out: also write them to this parquet file, with a row for each: path, vector and, where there are labels,
+                the label and every level above, so that it can be trained and judged on.
             accelerator: where to do it.
         """
+        from rince.evaluation.evaluate import levels_of, open_split
         from rince.evaluation.lookup import vectors_of, write_vectors
         from rince.terminal import shown_progress
 
         if out is not None and Path(out).suffix != ".parquet":
             raise ConfigError(f"embeddings are written as parquet: let --out end in .parquet, got {out}")
         run = self.trained(accelerator)
-        source = _found(run, samples)
+        if split is None:
+            source = _found(run, samples)
+        elif isinstance(samples, str | Path):
+            source = open_split(run, str(samples), split)
+        else:
+            raise ConfigError("split=… is of a place, and the samples are given as an object; leave it out")
         with shown_progress(source.source) as tell:
             vectors = vectors_of(run, source, which, lambda done, of: tell(which, done, of))
         if out is not None:
-            write_vectors(source, vectors, Path(out))
+            write_vectors(source, vectors, levels_of(run, source), Path(out))
         return vectors.cpu()
 
     def neighbours(

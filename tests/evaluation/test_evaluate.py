@@ -210,9 +210,9 @@ def test_a_checkpoint_of_another_architecture_is_refused(run):
         (["RUN", "--outliers", "nowhere"], "'nowhere' does not exist"),
         (["RUN", "--outliers", "a/x", "--outliers", "b/x"], "two outlier sets are called 'x'"),
         (["RUN", "--embeddings", "a.npz", "b.npz"], "name runs to evaluate, or two files"),
-        (["RUN", "--out", "x.json"], "--out goes with --embeddings"),
+        (["RUN", "--out", "x.json"], "--out and --taxonomy go with --embeddings"),
         (["--embeddings", "a.npz", "b.npz"], "there is no file a.npz"),
-        (["--embeddings", "a.txt", "b.npz"], "must come as .npz, .safetensors or .parquet, got a.txt"),
+        (["--embeddings", "a.txt", "b.npz"], "vectors come as .parquet, .npz, .npy or .safetensors, got a.txt"),
     ],
 )
 def test_bad_input_is_named(run, arguments, message, tmp_path, monkeypatch):
@@ -279,7 +279,9 @@ def test_levels_are_put_in_order_whatever_the_order_of_the_file(suffix, tmp_path
 
 def test_what_is_no_level_is_refused_and_missing_labels_are_named(tmp_path):
     np.savez(tmp_path / "v.npz", features=np.eye(4), labels=[0, 0, 1, 1], camera=[0, 1, 0, 1])
-    with pytest.raises(DataError, match=r"camera of .* is no level above class"):
+    with pytest.raises(
+        DataError, match=r"camera of .* is no level above the classes: class \'0\' is in \'0\' and in \'1\'"
+    ):
         read_samples(tmp_path / "v.npz")
     pq.write_table(pa.table({"vector": [[1.0, 2.0], [2.0, 1.0]], "label": ["a", None]}), tmp_path / "v.parquet")
     with pytest.raises(DataError, match="without a label"):
@@ -306,9 +308,9 @@ def test_another_split_can_be_judged(run):
 @pytest.mark.parametrize(
     ("entries", "message"),
     [
-        ({"labels": np.arange(3)}, "needs a matrix called features"),
-        ({"features": np.ones((3, 2))}, "needs the classes, called labels; it holds features"),
-        ({"features": np.ones((3, 2)), "labels": np.arange(2)}, "class of"),
+        ({"labels": np.arange(3)}, "has no vectors, a matrix (samples, dim)"),
+        ({"features": np.ones((3, 2))}, "needs the classes, called labels or named by data.label_column; it holds features"),
+        ({"features": np.ones((3, 2)), "labels": np.arange(2)}, "labels of"),
         ({"features": np.ones((3, 2)), "labels": np.ones(3)}, "one integer or text per vector: got float64"),
         ({"features": np.array([["a"]], dtype=object), "labels": np.arange(1)}, "cannot be read as .npz"),
     ],

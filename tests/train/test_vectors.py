@@ -66,7 +66,7 @@ def test_vectors_train_are_judged_shown_and_exported(tmp_path):
     command("export", run, "--out", tmp_path / "exported")
     session = onnxruntime.InferenceSession(tmp_path / "exported" / "encoder.onnx")
     vectors = np.load(tmp_path / "vectors" / "test.npz")["features"]
-    features = session.run(["features"], {"images": vectors})[0]
+    features = session.run(["features"], {"vectors": vectors})[0]
     assert torch.from_numpy(features) == pytest.approx(
         rince.open_run(run).embed(str(tmp_path / "vectors" / "test.npz")), abs=1e-4
     )
@@ -159,10 +159,10 @@ def damaged(folder, **changes):
     ("changes", "match"),
     [
         ({"features": np.full((60, 10), np.nan, np.float32)}, "NaN or infinity in 60 of 60 vectors"),
-        ({"labels": None}, "needs the classes, called labels"),
+        ({"labels": None}, "train.npz has no column 'labels', which test.npz has"),
         ({"features": np.ones((60, 9), np.float32)}, "differ in length between splits"),
-        ({"group": np.array(["one", "two"] * 30)}, "a class has one place"),
-        ({"group": None}, "do not have the same levels"),
+        ({"group": np.array(["cats", "dogs"] * 30)}, "a class has one place"),
+        ({"group": None}, "has no column 'group', which test.npz has; write files alike"),
     ],
 )
 def test_bad_vectors_are_named(tmp_path, changes, match):

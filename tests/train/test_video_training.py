@@ -307,7 +307,7 @@ def test_videos_are_embedded_searched_and_the_encoder_exported(trained, source, 
     assert json.loads((tmp_path / "exported" / "encoder.json").read_text())["input"]["shape"] == ["batch", 3, 4, 16, 16]
     graph = onnxruntime.InferenceSession(tmp_path / "exported" / "encoder.onnx")
     clips = clips_for_testing(videos)(1)
-    features, _ = graph.run(None, {"images": clips.numpy()})
+    features, _ = graph.run(None, {"videos": clips.numpy()})
     with torch.inference_mode():
         assert features == pytest.approx(run.encoder.features(clips).numpy(), abs=1e-4)
     done = rince("embed", trained, tmp_path / "nothing", "--out", tmp_path / "v.parquet", check=False)

@@ -38,6 +38,8 @@ class DataSettings(PartSettings):
     """The section `views` of this kind: what a view of such a sample draws."""
     encoder: ClassVar[str] = "resnet"
     """The `model.kind` that is meant where a recipe names none."""
+    input_name: ClassVar[str] = "samples"
+    """What a batch of them is called as the input of an exported encoder."""
     own_keys: ClassVar[int] = 1
     """Up to how many keys of its own a sample can have."""
 

@@ -16,7 +16,7 @@ from rince.errors import ConfigError, DataError, RinceError
 from rince.evaluation.finetune import finetuned
 from rince.evaluation.judge import Verdict, by_name, judge
 from rince.evaluation.probe import ProbeKind
-from rince.evaluation.samples import Samples, read_samples
+from rince.evaluation.samples import Samples, read_outliers, read_samples
 from rince.evaluation.trained import TrainedRun, classify, embed_once, open_trained
 from rince.files import write_out, write_whole
 from rince.hierarchy.class_lists import outlier_name, split_source
@@ -259,6 +259,21 @@ def regrouped(run: TrainedRun, noted: dict[str, Any], samples: Source) -> bool:
     return levels_fingerprint(levels) != str(noted["grouping"])
 
 
+def levels_of(run: TrainedRun, source: Source) -> dict[str, list[str]]:
+    """The levels of samples that a run is shown, by its taxonomy if that knows them; nothing if they have no labels."""
+    if not source.is_labelled:
+        return {}
+    try:
+        return class_levels(source, run.recipe.data.taxonomy)
+    except DataError:  # these are other classes
+        return class_levels(source, "none")
+
+
+def open_split(run: TrainedRun, source: str, split: str) -> Source:
+    """A split of labelled data, the run's own or other data of its kind."""
+    return reopened(run, source, split)()
+
+
 def load_samples(run: TrainedRun, source: Source, levels: dict[str, list[str]], name: str, tell: Tell) -> Samples:
     """Features, embeddings and the labels of every level; `levels` is what `class_levels` gives."""
     made = embed_once(run, source, name, tell=lambda done, of: tell(f"features, {name}", done, of))
@@ -301,12 +316,35 @@ def _epoch_features(run: TrainedRun, source: Source) -> Callable[[int], Tensor]:
     return features
 
 
-def evaluate_files(train: Path, test: Path, *, out: Path | None = None, tell: Tell = nobody) -> Verdict:
-    """Judges vectors that were saved by any library, and writes the numbers to `out` if that is given."""
-    verdict = judge(*read_samples(train, test), tell=tell)
+def evaluate_files(
+    train: Path,
+    test: Path,
+    *,
+    outliers: Sequence[Path] = (),
+    taxonomy: str | None = None,
+    out: Path | None = None,
+    tell: Tell = nobody,
+    say: Say = nobody,
+) -> Verdict:
+    """Judges vectors that were saved by any library.
+
+    Args:
+        train: file of the vectors that are searched, and that probe and Gaussians learn from.
+        test: file of the queries and inliers.
+        outliers: files of vectors of no class.
+        taxonomy: what the classes are grouped by, see `read_samples`.
+        out: JSON file to write the numbers to.
+        tell: is told how far it is.
+        say: is told what a person should know.
+    """
+    samples = read_samples(train, test, taxonomy=taxonomy, say=say)
+    width = samples[0].features.shape[1]
+    far = by_name(list(outliers), lambda path: outlier_name(str(path)), "outlier sets")
+    verdict = judge(*samples, outliers={name: read_outliers(path, width) for name, path in far.items()}, tell=tell)
     if out is not None:
-        found = {"train": str(train), "test": str(test), "metrics": verdict.metrics, "protocol": verdict.protocol}
-        write_out(out, json.dumps(found, indent=2, ensure_ascii=False) + "\n")
+        read = {"train": str(train), "test": str(test), "outliers": list(map(str, outliers)), "taxonomy": taxonomy}
+        found = {"metrics": verdict.metrics, "protocol": verdict.protocol}
+        write_out(out, json.dumps(read | found, indent=2, ensure_ascii=False) + "\n")
     return verdict
 
 

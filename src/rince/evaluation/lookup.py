@@ -48,14 +48,26 @@ def vectors_of(run: TrainedRun, source: Source, which: Which, tell: TellDone | N
     return found
 
 
-def write_vectors(source: Source, vectors: Tensor, out: Path) -> None:
-    """Writes a parquet file with a row (path, vector) for every sample."""
+def write_vectors(source: Source, vectors: Tensor, levels: dict[str, list[str]], out: Path) -> None:
+    """Writes a parquet file with a row for every sample: path, vector and, of labelled ones, label and every level.
+
+    Args:
+        source: of the samples.
+        vectors: `(samples, dim)`, what was made of them.
+        levels: the classes first: name → the group of every class; empty if the samples have no labels.
+        out: file to write.
+    """
     import pyarrow as pa  # type: ignore[import-untyped]  # noqa: PLC0415 - only here
     import pyarrow.parquet as pq  # type: ignore[import-untyped]  # noqa: PLC0415
 
     flat = pa.array(vectors.cpu().flatten().numpy())
     places = [source.place(row) for row in range(len(source))]
-    table = pa.table({"path": places, "vector": pa.FixedSizeListArray.from_arrays(flat, vectors.shape[1])})
+    columns = {"path": places, "vector": pa.FixedSizeListArray.from_arrays(flat, vectors.shape[1])}
+    labels = source.labels.tolist()
+    for number, (level, groups) in enumerate(levels.items()):
+        named = source.class_names if number == 0 else groups
+        columns["label" if number == 0 else level] = [str(named[label]) for label in labels]
+    table = pa.table(columns)
     written = io.BytesIO()
     pq.write_table(table, written)
     write_out(out, written.getvalue())

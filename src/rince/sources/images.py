@@ -36,6 +36,7 @@ class ImageData(DataSettings):
     """`data.kind=images`."""
 
     view_settings: ClassVar[type[PixelViewSettings]] = PixelViewSettings
+    input_name: ClassVar[str] = "images"
 
     kind: Literal["images"] = "images"
     source: str = Field(

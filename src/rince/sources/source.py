@@ -88,6 +88,11 @@ class Source(ABC):
     def __len__(self) -> int:
         return len(self.labels)
 
+    @property
+    def is_labelled(self) -> bool:
+        """Whether it is known what the samples are; those of which it is not are one class, named like the thing."""
+        return self.class_names != (self.thing,)
+
     @abstractmethod
     def load(self, ids: Tensor, numbers: Sequence[int], *, seed: int, epoch: int) -> Any:
         """What `finish` needs for these views of these samples, on the CPU; safe in threads, called ahead.

@@ -46,6 +46,7 @@ class VideoData(DataSettings):
     """`data.kind=videos`."""
 
     view_settings: ClassVar[type[PixelViewSettings]] = PixelViewSettings
+    input_name: ClassVar[str] = "videos"
     own_keys: ClassVar[int] = 3  # frame, shot and video
 
     kind: Literal["videos"]
