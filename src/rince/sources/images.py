@@ -5,6 +5,7 @@ Small images of one size become one uint8 tensor in memory. All others stay enco
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import re
 from dataclasses import dataclass, replace
@@ -22,8 +23,9 @@ from rince.errors import ConfigError, DataError
 from rince.hierarchy.class_lists import read_class_list
 from rince.sources.image_files import ImageFiles, Images, find_images, read_folder
 from rince.sources.image_tables import hub_splits, parquet_files, parquet_splits, read_tables
-from rince.sources.source import InMemory, Preview
-from rince.sources.splits import split_part
+from rince.sources.part import TestPart, with_test_part
+from rince.sources.source import InMemory, Preview, Source
+from rince.sources.splits import split_folders, split_part
 from rince.views.pixels import PixelViewSettings, with_channels
 
 EMBEDDED = ("fashion",)
@@ -44,9 +46,14 @@ class ImageData(DataSettings):
     image_column: str | None = Field(None, description="found by itself where obvious")
     label_column: str | None = Field(None, description="found by itself where obvious")
     superclass_column: str | None = Field(None, description="needed for taxonomy: column")
+    test_part: TestPart = 0.2
 
-    def open(self, split: str, views: PixelViewSettings, *, own_keys: int | None = None) -> Images:  # noqa: ARG002
+    def open(self, split: str, views: PixelViewSettings, *, own_keys: int | None = None) -> Source:  # noqa: ARG002
         """The images of a split; of the training split, those that are trained on."""
+        read = functools.partial(self._read, views)
+        return with_test_part(self, self.test_part, split, image_splits(self.source), read)
+
+    def _read(self, views: PixelViewSettings, split: str, limit: int | None) -> Images:
         images = load_images(
             self.source,
             split,
@@ -54,7 +61,7 @@ class ImageData(DataSettings):
             label_column=self.label_column,
             superclass_column=self.superclass_column,
             classes=self.classes,
-            limit=self.limit if split == self.train_split else None,
+            limit=limit,
         )
         if isinstance(images, MemoryImages) and images.images.shape[1] != len(views.mean):
             raise ConfigError(
@@ -192,11 +199,29 @@ def load_any(source: str, split: str, classes: str | None = None) -> MemoryImage
     return _in_memory(encoded) or encoded
 
 
+def image_splits(source: str) -> set[str]:
+    """The splits that a source has, by the one name that each gets; none if there is no such source."""
+    path = Path(source)
+    if source in EMBEDDED:
+        return set(parquet_splits(_embedded(source)))
+    if path.is_dir() and len(split_folders(path)) > 1:  # most folders tell by themselves, at no cost
+        return set(split_folders(path))
+    if path.is_file() or (path.is_dir() and next(parquet_files(path), None)):
+        return set(parquet_splits(source))
+    if path.is_dir():
+        return set(split_folders(path)) or {"train"}
+    return set(hub_splits(source)) if re.fullmatch(HUB_NAME, source) else set()
+
+
+def _embedded(source: str) -> str:
+    return str(files("rince") / f"sources/embedded/{source}")
+
+
 def _encoded(
     source: str, split: str, columns: tuple[str | None, str | None, str | None], *, needs_labels: bool = True
 ) -> ImageFiles:
     if source in EMBEDDED:
-        return read_tables(source, split, parquet_splits(str(files("rince") / f"sources/embedded/{source}")), columns)
+        return read_tables(source, split, parquet_splits(_embedded(source)), columns)
     path = Path(source)
     if path.is_file() or (path.is_dir() and next(parquet_files(path), None)):
         return read_tables(source, split, parquet_splits(source), columns, needs_labels=needs_labels)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,8 +17,9 @@ from rince.config import DataSettings
 from rince.errors import DataError
 from rince.hierarchy.class_lists import read_class_list
 from rince.hierarchy.levels import no_own_paths
-from rince.sources.source import InMemory
-from rince.sources.splits import SPLITS, chosen_classes, places_in_class
+from rince.sources.part import TestPart, with_test_part
+from rince.sources.source import InMemory, Source
+from rince.sources.splits import SPLITS, balanced, chosen_classes
 from rince.sources.vector_files import FORMATS, Levels, read_vector_file
 from rince.views.vectors import VectorViewSettings
 
@@ -34,8 +36,14 @@ class VectorData(DataSettings):
         "or one file, which is all `train`"
     )
 
-    def open(self, split: str, views: VectorViewSettings, *, own_keys: int | None = None) -> Vectors:  # noqa: ARG002
+    test_part: TestPart = 0.2
+
+    def open(self, split: str, views: VectorViewSettings, *, own_keys: int | None = None) -> Source:  # noqa: ARG002
         """The vectors of a split. Classes are those of all splits, so labels agree between them."""
+        read = functools.partial(self._read, views)
+        return with_test_part(self, self.test_part, split, _files(self.source), read)
+
+    def _read(self, views: VectorViewSettings, split: str, limit: int | None) -> Vectors:
         read = {name: read_vector_file(path) for name, path in _files(self.source).items()}
         wanted = SPLITS.get(split, split)
         if wanted not in read:
@@ -59,8 +67,8 @@ class VectorData(DataSettings):
                 split=split,
             )
             names = tuple(names[label] for label in chosen)
-        if split == self.train_split and self.limit is not None:
-            kept = places_in_class(labels).argsort(stable=True)[: self.limit].sort().values
+        if limit is not None:
+            kept = balanced(labels, limit)
             rows, labels = rows[kept], labels[kept]
         deep = len(next(iter(paths.values()))) > 1
         return Vectors(
