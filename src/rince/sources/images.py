@@ -99,12 +99,14 @@ class MemoryImages(InMemory, Images):
         images: `(number, channels, height, width)` uint8, contiguous; one channel if all are grayscale, else RGB.
         labels: `(number,)` int64.
         fingerprint: sha256 over pixels, labels and class names.
+        names: of the images, if they come from files of their own; else they are called by their rows.
     """
 
     draws_in_float64: ClassVar[bool] = True  # boxes, so that devices agree on the pixel
 
     images: Tensor
     fingerprint: str = ""
+    names: tuple[str, ...] = ()
 
     @property
     def rows(self) -> Tensor:
@@ -118,6 +120,10 @@ class MemoryImages(InMemory, Images):
     def plain(self, ids: Tensor) -> Tensor:
         """The test view, with the channels that the encoder takes."""
         return self.made_by.resize_and_normalise(with_channels(self.images[ids], len(self.made_by.mean)))
+
+    def name(self, row: int) -> str:
+        """The file below its source, or the row."""
+        return self.names[row] if self.names else super().name(row)
 
     def preview(self, row: int) -> Preview:
         """The image."""
@@ -266,4 +272,5 @@ def _in_memory(encoded: ImageFiles) -> MemoryImages | None:
         folder_paths=encoded.folder_paths,
         fingerprint=digest.hexdigest(),
         source=encoded.source,
+        names=tuple(map(encoded.name, range(len(encoded)))) if encoded.file(0) is not None else (),
     )
