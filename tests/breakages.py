@@ -144,6 +144,49 @@ BREAKAGES = (
     ),
     # Validation, on samples held out.
     Breakage(
+        "held-out-samples-trained-on",
+        "self.kept[self.order.ids(epoch, step)]",
+        "self.order.ids(epoch, step)",
+        "tests/train/test_validation.py -k no_method_trains",
+    ),
+    Breakage(
+        "held-out-by-row",
+        "key=digests.__getitem__)",
+        "key=lambda row: row)",
+        "tests/unit/test_parts.py -k smallest_hashes",
+    ),
+    Breakage("part-with-the-ids-of-the-whole", "._replace(ids=None)", "", "tests/unit/test_parts.py -k same_samples"),
+    Breakage(
+        "later-of-two-equal-is-best",
+        'score > best["score"]',
+        'score >= best["score"]',
+        "tests/train/test_validation.py -k two_equal",
+    ),
+    Breakage(
+        "best-so-far-forgotten",
+        'dict(saved.get("best", {}))',
+        "{}",
+        "tests/train/test_validation.py -k same_bits",
+    ),
+    Breakage(
+        "judged-with-batch-statistics",
+        "training = encoder.training\n    encoder.eval()\n    try:",
+        "training = encoder.training\n    try:",
+        "tests/train/test_validation.py -k 'leaves_the_encoder or changes_nothing'",
+    ),
+    Breakage(
+        "validation-in-its-own-gallery",
+        "return Part(self.source, others(self.held_out, len(self.source)))",
+        "return Part(self.source, torch.arange(len(self.source)))",
+        "tests/train/test_validation.py -k every_few_epochs",
+    ),
+    Breakage(
+        "test-part-trained-on",
+        "return Part(whole, rest, told)",
+        "return Part(whole, torch.arange(len(whole)), told)",
+        "tests/unit/test_parts.py -k gives_up_a_part",
+    ),
+    Breakage(
         "validation-unweighted",
         "loss + float(output.total) * len(step.ids)",
         "loss + float(output.total)",
@@ -348,15 +391,9 @@ BREAKAGES = (
         "tests/unit/test_views.py -k another_seed",
     ),
     Breakage(
-        "held-out-whatever-the-seed",
-        "permutation(self.number, self.seed, HELD_OUT_EPOCH)",
-        "permutation(self.number, 0, HELD_OUT_EPOCH)",
-        f"{ORDER} -k holds_out",
-    ),
-    Breakage(
         "last-batch-always-kept",
-        "recipe.seed, recipe.train.keep_last_batch, held_out",
-        "recipe.seed, True, held_out",
+        "recipe.seed, recipe.train.keep_last_batch)",
+        "recipe.seed, True)",
         f"{SETTINGS} -k last_batch",
     ),
     # Texts.

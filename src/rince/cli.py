@@ -37,8 +37,11 @@ Runs = Annotated[list[Path], typer.Argument(help="Folders of trained runs.", sho
 RunArgument = Annotated[Path, typer.Argument(help="Folder of a trained run.", show_default=False)]
 AcceleratorOption = Annotated[str, typer.Option(help="auto, cpu, cuda, mps.")]
 WhichOption = Annotated[
-    Literal["features", "embeddings"],
-    typer.Option(help="features: before the head, what `evaluate` judges; embeddings: after it, of unit length."),
+    Literal["features", "embeddings"] | None,
+    typer.Option(
+        help="features: before the head; embeddings: after it, of unit length. By default what was better on "
+        "validation, else features."
+    ),
 ]
 
 
@@ -174,11 +177,17 @@ def evaluate(
         typer.Option(help="fast: features once, converged; paper: 100 epochs with new crops, as long as training."),
     ] = "fast",
     unfinished: Annotated[bool, typer.Option("--unfinished", help="Also judge a run that has not ended.")] = False,
-    split: Annotated[str | None, typer.Option(help="Test on this split, not on the recipe's data.test_split.")] = None,
+    split: Annotated[
+        str | None,
+        typer.Option(help="Test on this split, not on the recipe's data.test_split; validation: on what was held out."),
+    ] = None,
     on: Annotated[
         list[str] | None, typer.Option(help="Judge it on this data of the same kind, not on its own. Repeatable.")
     ] = None,
     finetune: Annotated[bool, typer.Option("--finetune", help="Also train a classifier from its network.")] = False,
+    checkpoint: Annotated[
+        Literal["last", "best"], typer.Option(help="best: that of the highest R@1 on validation (train.judge_every).")
+    ] = "last",
     embeddings: Annotated[
         tuple[Path, Path] | None,
         typer.Option(help="Judge saved vectors instead: a training and a test file, as data.kind=vectors reads them."),
@@ -209,9 +218,10 @@ def evaluate(
     if (embeddings is None) == (not runs):
         raise ConfigError("name runs to evaluate, or two files of vectors with --embeddings TRAIN TEST")
     if embeddings is not None:
-        if unfinished or split or on or finetune or probe != "fast":
+        if unfinished or split or on or finetune or probe != "fast" or checkpoint != "last":
             raise ConfigError(
-                "--embeddings judges vectors as they are; --probe, --unfinished, --split, --on, --finetune need a run"
+                "--embeddings judges vectors as they are; --probe, --unfinished, --split, --on, --finetune and "
+                "--checkpoint need a run"
             )
         far = [Path(place) for place in outliers or ()]
         with shown_progress("embeddings") as tell:
@@ -233,6 +243,7 @@ def evaluate(
                 split=split,
                 on=on or (),
                 finetune=finetune,
+                checkpoint=checkpoint,
                 accelerator=accelerator,
                 tell=tell,
                 say=_say,
@@ -253,7 +264,7 @@ def embed(
     out: Annotated[
         Path, typer.Option(help="Parquet file to write: path, vector, and labels if there are any.", show_default=False)
     ],
-    which: WhichOption = "features",
+    which: WhichOption = None,
     split: Annotated[
         str | None, typer.Option(help="Take this split of labelled data, read as the run's own, not just any samples.")
     ] = None,
@@ -266,7 +277,8 @@ def embed(
     """
     from rince.run import open_run
 
-    vectors = open_run(run).embed(path, which=which, split=split, out=out, accelerator=accelerator)
+    opened = open_run(run)
+    vectors = opened.embed(path, which=_said(opened, which), split=split, out=out, accelerator=accelerator)
     typer.echo(f"wrote {out}: {len(vectors):,} vectors")
 
 
@@ -278,14 +290,16 @@ def neighbours(
     ],
     gallery: Annotated[str, typer.Argument(help="A folder to search.", show_default=False)],
     k: Annotated[int, typer.Option("-k", min=1, help="How many neighbours to show.")] = 5,
-    which: WhichOption = "features",
+    which: WhichOption = None,
     picture: Annotated[Path | None, typer.Option(help="Also draw them into this PNG file.")] = None,
     accelerator: AcceleratorOption = "auto",
 ) -> None:
     """Show the samples of a gallery that a run finds nearest to a query."""
     from rince.run import open_run
 
-    found = open_run(run).neighbours(query, gallery, k=k, which=which, picture=picture, accelerator=accelerator)
+    opened = open_run(run)
+    which = _said(opened, which)
+    found = opened.neighbours(query, gallery, k=k, which=which, picture=picture, accelerator=accelerator)
     for each in found:
         typer.echo(each.place)
         for neighbour in each.near:
@@ -302,8 +316,23 @@ def export(
     """Write a run's encoder for other programs: safetensors weights, an ONNX graph, and what its input looks like."""
     from rince.run import open_run
 
-    for file in open_run(run).export(out):
+    opened = open_run(run)
+    _said(opened, None)
+    for file in opened.export(out):
         typer.echo(f"wrote {file}")
+
+
+def _said(run: Run, which: Literal["features", "embeddings"] | None) -> Literal["features", "embeddings"]:
+    """Where vectors are taken; told where the run decides."""
+    if which is not None:
+        return which
+    from rince.train.validation import recorded
+
+    why = "better on validation" if recorded(run.folder) else "nothing was held out to compare"
+    typer.echo(
+        f"{run.folder}: {run.place}, {'before' if run.place == 'features' else 'after'} the head ({why})", err=True
+    )
+    return run.place
 
 
 @app.command()

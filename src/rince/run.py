@@ -142,12 +142,14 @@ class Run:
 
     def train(self, *, resume: bool, devices: int = 1, accelerator: str = "auto") -> None:
         """Trains to the end; raises KeyboardInterrupt if it was interrupted, and saved."""
+        from rince.evaluation.places import recall_by_place
         from rince.train.loop import train
         from rince.train.runtime import Runtime
 
         settings = self.recipe.train
         runtime = Runtime(devices, settings.precision, accelerator, settings.batch_norm)
-        if not train(self.recipe, self.folder, runtime, resume=resume, brought=self._brought):
+        done = train(self.recipe, self.folder, runtime, resume=resume, brought=self._brought, judge=recall_by_place)
+        if not done:
             again = ", ".join(f"{name}=…" for name, value in self._brought._asdict().items() if value is not None)
             shell, python = (
                 f"rince train --resume {self.folder}",
@@ -169,7 +171,7 @@ class Run:
             outliers: data whose samples are of no class of the run: one or several, each a place or a source.
             on: data of the same kind to judge it on, one or several, instead of its own.
             accelerator: where to do it.
-            options: `probe`, `split`, `finetune`, `unfinished` as of `rince evaluate`.
+            options: `probe`, `split`, `finetune`, `checkpoint`, `unfinished` as of `rince evaluate`.
 
         Returns:
             The numbers by name.
@@ -189,6 +191,14 @@ class Run:
             )
         return verdict.metrics
 
+    @property
+    def place(self) -> Which:
+        """Where its vectors are taken if nobody says: what was better on validation, else `"features"`."""
+        from rince.train.validation import recorded
+
+        place: Which = recorded(self.folder).get("place", "features")
+        return place
+
     def trained(self, accelerator: str = "auto") -> TrainedRun:
         """The run with its encoder, in the state of its last checkpoint."""
         from rince.evaluation.trained import open_trained
@@ -199,7 +209,7 @@ class Run:
         self,
         samples: Samples,
         *,
-        which: Which = "features",
+        which: Which | None = None,
         split: str | None = None,
         out: str | Path | None = None,
         accelerator: str = "auto",
@@ -208,7 +218,7 @@ class Run:
 
         Args:
             samples: a file, a folder, or a source.
-            which: `"features"` before the head, or `"embeddings"` after it.
+            which: `"features"` before the head, or `"embeddings"` after it; by default `place`.
             split: of a place that holds labelled data, which is read as the run's own data is; without it, whatever
                 samples are there.
             out: also write them to this parquet file, with a row for each: path, vector and, where there are labels,
@@ -221,6 +231,7 @@ class Run:
 
         if out is not None and Path(out).suffix != ".parquet":
             raise ConfigError(f"embeddings are written as parquet: let --out end in .parquet, got {out}")
+        which = self.place if which is None else which
         run = self.trained(accelerator)
         if split is None:
             source = _found(run, samples)
@@ -240,7 +251,7 @@ class Run:
         gallery: Samples,
         *,
         k: int = 5,
-        which: Which = "features",
+        which: Which | None = None,
         picture: str | Path | None = None,
         accelerator: str = "auto",
     ) -> list[Found]:
@@ -250,13 +261,14 @@ class Run:
             query: a file, a folder, or a source.
             gallery: likewise.
             k: how many.
-            which: `"features"` before the head, or `"embeddings"` after it.
+            which: `"features"` before the head, or `"embeddings"` after it; by default `place`.
             picture: also draw them into this PNG file.
             accelerator: where to do it.
         """
         from rince.evaluation.lookup import draw_neighbours, find_neighbours
         from rince.terminal import shown_progress
 
+        which = self.place if which is None else which
         run = self.trained(accelerator)
         queries, items = _found(run, query), _found(run, gallery)
         with shown_progress(queries.source) as tell:
@@ -345,7 +357,7 @@ def _sections_of(brought: Brought, values: dict[str, Any]) -> dict[str, Any]:
     named: dict[str, Any] = {}
     if brought.source is not None:
         data = values.get("data") or {}
-        kept = {key: data[key] for key in ("workers",) if key in data}
+        kept = {key: data[key] for key in ("workers", "validation") if key in data}
         taxonomy = "column" if _has_paths(brought.source) else "none"
         named["data"] = {"kind": "given", "source": brought.source.source, "taxonomy": taxonomy, **kept}
         named["views"] = {}

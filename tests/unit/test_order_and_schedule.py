@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from rince.config import ScheduleSettings, load_recipe
 from rince.errors import DataError
 from rince.sources.feed import Feed
-from rince.sources.order import Order
+from rince.sources.order import Order, OrderOfSome
+from rince.sources.part import others
 from rince.train.schedules import learning_rates, plateau_factor
 
 
@@ -65,23 +66,12 @@ def test_the_papers_schedule():
 @given(number=st.integers(20, 60), seed=st.integers(0, 99))
 @settings(deadline=None, max_examples=20)
 def test_samples_held_out_are_in_no_epoch(number, seed):
-    order = Order(number, 7, seed, held_out=0.2)
-    assert len(order.held_out_ids) == round(0.2 * number)
-    trained = {int(i) for epoch in (0, 3) for step in range(order.steps_per_epoch) for i in order.ids(epoch, step)}
-    assert trained | set(order.held_out_ids.tolist()) == set(range(number))
-    assert trained.isdisjoint(order.held_out_ids.tolist())
-    assert order.steps_per_epoch == -(-(number - len(order.held_out_ids)) // 7)
-
-
-def test_another_seed_holds_out_other_samples():
-    held_out = [Order(500, 7, seed, held_out=0.2).held_out_ids.tolist() for seed in (0, 1, 1)]
-    assert held_out[1] == held_out[2]
-    assert len(set(held_out[0]) & set(held_out[1])) < 50  # of 100 and 100; 20 by chance
-
-
-def test_a_share_of_nothing_is_refused():
-    with pytest.raises(DataError, match=r"a share of 0.01 of 20 samples is none; raise schedule.held_out"):
-        Order(20, 5, 0, held_out=0.01)
+    held_out = set(range(3, number, 5))
+    order = OrderOfSome(Order(number - len(held_out), 7, seed), others(torch.tensor(sorted(held_out)), number))
+    for epoch in (0, 3):
+        trained = [int(i) for step in range(order.steps_per_epoch) for i in order.ids(epoch, step)]
+        assert sorted(trained) == [i for i in range(number) if i not in held_out]
+    assert order.steps_per_epoch == -(-(number - len(held_out)) // 7)
 
 
 @given(

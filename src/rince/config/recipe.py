@@ -54,6 +54,9 @@ class DataSettings(PartSettings):
         None, description="take these classes only: a shipped list (imagenet100, …) or a text file, one name a line"
     )
     limit: PositiveInt | None = Field(None, description="use a balanced part of this many training samples")
+    validation: Annotated[float, Field(ge=0, lt=1)] = Field(
+        0.0, description="share of each class of the training samples, by hash of their names, that is not trained on"
+    )
     workers: Annotated[int, Field(ge=0)] = Field(
         2, description="threads that load what is not in memory; processes for transforms without a generator"
     )
@@ -253,10 +256,9 @@ class ScheduleSettings(Section):
     warmup_epochs: Annotated[int, Field(ge=0)] = 0
     warmup_from: Annotated[float, Field(ge=0)] = 0.01
     floor: Annotated[float, Field(ge=0, le=1)] = Field(1e-3, description="end of the cosine, as a share of lr")
-    held_out: Annotated[float, Field(gt=0, lt=1)] = Field(
-        0.05, description="share of the training samples that are not trained on: plateau looks at their loss"
+    patience: Annotated[int, Field(ge=0)] = Field(
+        10, description="epochs without a lower loss of the validation samples before a plateau counts"
     )
-    patience: Annotated[int, Field(ge=0)] = Field(10, description="epochs without a lower loss before a plateau counts")
     factor: Annotated[float, Field(gt=0, lt=1)] = Field(0.1, description="that a plateau multiplies the rate by")
 
 
@@ -268,6 +270,9 @@ class TrainSettings(Section):
     accumulate: PositiveInt = Field(1, description="split every batch into this many parts, to save memory")
     keep_last_batch: bool = Field(True, description="also train on the smaller last batch of an epoch")
     max_steps: PositiveInt | None = Field(None, description="stop early, for a trial")
+    judge_every: PositiveInt | None = Field(
+        None, description="epochs between two looks at R@1 of the validation samples; best.ckpt is that of the highest"
+    )
     precision: Literal["32-true", "bf16-mixed", "16-mixed"] = "32-true"
     batch_norm: Literal["per-process", "sync", "shuffled"] = Field(
         "per-process", description="statistics with several processes; sync needs GPUs, shuffled is MoCo's"
@@ -374,6 +379,17 @@ class Recipe(Section):
         if self.schedule.kind == "plateau" and not self.method.validates:
             raise ValueError(
                 f"schedule.kind=plateau needs a validation loss, which method.kind={self.method.kind} does not have"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _something_is_held_out(self) -> Recipe:
+        looks = "schedule.kind=plateau" if self.schedule.kind == "plateau" else "train.judge_every"
+        wanted = self.schedule.kind == "plateau" or self.train.judge_every is not None
+        if wanted and not self.data.validation:
+            raise ValueError(
+                f"{looks} looks at samples that are not trained on, and data.validation is 0; give it a share of each "
+                "class, such as data.validation=0.1"
             )
         return self
 

@@ -18,6 +18,7 @@ from torch import nn
 from rince.encoders.adapter import AdaptedModel, Adapter
 from rince.encoders.features import Features, FeatureSettings
 from rince.errors import ConfigError
+from rince.sources.part import Part
 from rince.sources.source import Source
 from rince.views.pixels import PixelViewSettings
 
@@ -81,6 +82,8 @@ class PretrainedModel(AdaptedModel):
 
     def prepare(self, source: Source, views: Any, *, seed: int) -> Source:
         """What is trained on: with `adapter` the features of the samples, else what the network takes."""
+        if isinstance(source, Part):  # features are made and kept of the whole
+            return Part(self.prepare(source.whole, views, seed=seed), source.part_rows, source.set_aside)
         fitted = self.network.fit(source)
         if self.tune == "all":
             return fitted

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -17,7 +17,7 @@ from rince.evaluation.finetune import finetuned
 from rince.evaluation.judge import Verdict, by_name, judge
 from rince.evaluation.probe import ProbeKind
 from rince.evaluation.samples import Samples, read_outliers, read_samples
-from rince.evaluation.trained import TrainedRun, classify, embed_once, open_trained
+from rince.evaluation.trained import HELD_OUT, TRAINED, TrainedRun, classify, embed_once, open_trained
 from rince.files import write_out, write_whole
 from rince.hierarchy.class_lists import outlier_name, split_source
 from rince.hierarchy.levels import OWN, class_levels, class_paths, group_numbers, levels_fingerprint
@@ -26,9 +26,12 @@ from rince.sources.order import OneByOne
 from rince.sources.source import Source
 from rince.sources.splits import other_set, set_name
 from rince.terminal import Say, Tell, nobody
+from rince.train.checkpoint import load_checkpoint
+from rince.train.record import BEST, CHECKPOINT
 from rince.train.setup import NOTHING, Brought, build_ranks
 
 RESULTS, FIGURES = "results.json", "figures.json"
+VALIDATION = "validation"  # the split that `data.validation` makes
 SHOWN = 5  # notes of a source that are told
 SHORT = 16  # digits of a sha256 that tell whether a file is still the same
 
@@ -42,6 +45,7 @@ def evaluate(
     split: str | None = None,
     on: Sequence[str] = (),
     finetune: bool = False,
+    checkpoint: Literal["last", "best"] = "last",
     brought: Brought = NOTHING,
     accelerator: str = "auto",
     tell: Tell = nobody,
@@ -55,18 +59,21 @@ def evaluate(
             or sources as objects.
         probe: which protocol.
         unfinished: also take a run that has not come to its end.
-        split: to test on, in place of the recipe's test split.
+        split: to test on, in place of the recipe's test split; `validation` for what `data.validation` holds out, which
+            then looks for samples that were trained on.
         on: data to judge it on; its own by default. Names of metrics on other data end in ` on NAME`.
         finetune: also train a classifier from the run's network, in a run folder of its own below it.
+        checkpoint: the last one, or that of the highest R@1 on validation, which `train.judge_every` keeps.
         brought: what the run was given as objects.
         accelerator: where to do it.
         tell: is told how far it is.
         say: is told what a person should know.
     """
-    run = open_trained(folder, brought, accelerator=accelerator)
-    if run.step < run.steps and not unfinished:
+    run = open_trained(folder, brought, accelerator=accelerator, file=BEST if checkpoint == "best" else CHECKPOINT)
+    reached = run.step if run.file == CHECKPOINT else int(load_checkpoint(folder / CHECKPOINT, {"step"})["step"])
+    if reached < run.steps and not unfinished:
         raise DataError(
-            f"{folder} stopped at step {run.step} of {run.steps}; finish it with `rince train --resume {folder}`, or "
+            f"{folder} stopped at step {reached} of {run.steps}; finish it with `rince train --resume {folder}`, or "
             "judge it as it is with --unfinished"
         )
     if on and outliers:
@@ -93,6 +100,8 @@ def evaluate(
         "step": run.step,
         "of_steps": run.steps,
         "checkpoint": run.checkpoint,
+        "checkpoint_file": run.file,
+        "place": run.place,
         "split": split or run.recipe.data.test_split,
         "samples": {
             name: {side: len(noted[side]["labels"]) for side in ("train", "test")}
@@ -128,10 +137,10 @@ class JudgedSet:
         self.run, self.name = run, name
         self.on = other_set(source, run.recipe.data.source)
         self.data = _data_of(run, source)
-        self.test_split = split or self.data.test_split
-        self.train, self.test = (
-            run.open(which, self.data if self.on else None) for which in (self.data.train_split, self.test_split)
-        )
+        self.splits = self.data.train_split, split or self.data.test_split
+        if split == VALIDATION and self.data.validation:
+            self.splits = TRAINED, HELD_OUT
+        self.train, self.test = (run.open(which, self.data if self.on else None) for which in self.splits)
         if self.train.class_names != self.test.class_names:
             raise DataError(f"the splits of {source!r} do not have the same classes; name them alike")
         self.levels = class_levels(self.train, self.data.taxonomy)
@@ -173,6 +182,11 @@ class JudgedSet:
             on=self.on,
             tell=tell,
         )
+        if self.splits == (TRAINED, HELD_OUT):
+            verdict.protocol["samples"] = (
+                f"test set: {len(self.test):,} samples held out by data.validation; training set: the "
+                f"{len(self.train):,} samples that were trained on"
+            )
         if self.test.copies > 1:
             how_many = f"mean over {self.test.copies} views of a {self.test.thing}, spread evenly over it"
             verdict.protocol["features"] = how_many
@@ -211,7 +225,7 @@ class JudgedSet:
             "source": self.data.source,
             "thing": self.test.thing,
             "moves": self.test.moves,
-            "splits": {"train": self.data.train_split, "test": self.test_split},
+            "splits": dict(zip(("train", "test"), self.splits, strict=True)),
             "classes": list(map(str, self.test.class_names)),
             "paths": class_paths(self.test, self.data.taxonomy),
             "levels": self.levels,
@@ -223,7 +237,7 @@ class JudgedSet:
 def _file_names(source: Source) -> list[str] | None:
     """What the samples are called; None if by their rows, which are those of others once the data has changed."""
     names = [source.name(row) for row in range(len(source))]
-    return None if names == list(map(str, range(len(source)))) else names
+    return None if all(name.isdecimal() for name in names) else names
 
 
 def _data_of(run: TrainedRun, source: str) -> DataSettings:
@@ -232,8 +246,8 @@ def _data_of(run: TrainedRun, source: str) -> DataSettings:
     if not other_set(source, own.source):
         return own
     taxonomy = own.taxonomy if own.taxonomy in OWN else "none"
-    changes = {"train_split": "train", "test_split": "test", "limit": None, "classes": None, "taxonomy": taxonomy}
-    return own.model_copy(update={"source": source, **changes})
+    changes = {"train_split": "train", "test_split": "test", "limit": None, "classes": None, "validation": 0.0}
+    return own.model_copy(update={"source": source, "taxonomy": taxonomy, **changes})
 
 
 def reopened(run: TrainedRun, source: str, split: str) -> Callable[[], Source]:

@@ -39,7 +39,7 @@ def export(run: TrainedRun, folder: Path) -> list[Path]:
 
     The graph takes `(batch, *shape of a sample)` float32, called `images`, `videos` or `vectors` and made as
     `encoder.json` says, and gives `features` `(batch, feature_dim)` before the head and `embeddings` `(batch, dim)` of
-    unit length.
+    unit length; `place` in `encoder.json` says which of the two was better on validation, `features` if nobody looked.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -58,6 +58,7 @@ def export(run: TrainedRun, folder: Path) -> list[Path]:
         "checkpoint": run.checkpoint,
         "input": {"name": called, "shape": ["batch", *shape], **run.recipe.data.input_facts(run.recipe.seen_views)},
         "outputs": {"features": run.encoder.feature_dim, "embeddings": run.encoder.dim},
+        "place": run.place or "features",
         "model": run.recipe.model.model_dump(mode="json"),
     }
     write_whole(about, json.dumps(facts, indent=2) + "\n")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from pathlib import Path
-from typing import Literal, NamedTuple, get_args
+from typing import NamedTuple, get_args
 
 import torch
 from PIL import Image, ImageOps
@@ -17,8 +17,9 @@ from rince.evaluation.vectors import unit_vectors
 from rince.files import write_out
 from rince.sources.source import Source
 from rince.terminal import TellDone
+from rince.train.validation import Place
 
-Which = Literal["features", "embeddings"]
+Which = Place
 THUMB, MARGIN = 96, 4
 
 

@@ -18,7 +18,7 @@ from rince.hierarchy.levels import group_numbers
 from rince.report.album import Album
 from rince.sources.splits import other_set
 from rince.terminal import Tell
-from rince.train.record import METRICS
+from rince.train.record import CHECKPOINT, METRICS
 from rince.train.setup import Brought
 
 # Settings that change how a run is kept, not what comes out of it.
@@ -127,7 +127,7 @@ def collect(folders: list[Path], tell: Tell, brought: dict[Path, Brought] | None
 def _open(folder: Path, brought: Brought, albums: dict[tuple[str, str], Album], first: Shown | None) -> Shown:
     """Needs what judging has left, and no sample: those that are gone have no picture, and that is all."""
     results, figures = read_results(folder)
-    run = open_trained(folder, brought, accelerator="cpu")
+    run = open_trained(folder, brought, accelerator="cpu", file=results.get("checkpoint_file", CHECKPOINT))
     for part in (results, figures):
         if part.get("checkpoint") != run.checkpoint:
             raise DataError(

@@ -5,6 +5,7 @@ Small images of one size become one uint8 tensor in memory. All others stay enco
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import re
 from dataclasses import dataclass, replace
@@ -22,8 +23,9 @@ from rince.errors import ConfigError, DataError
 from rince.hierarchy.class_lists import read_class_list
 from rince.sources.image_files import ImageFiles, Images, find_images, read_folder
 from rince.sources.image_tables import parquet_files, parquet_splits, read_tables
-from rince.sources.source import InMemory, Preview
-from rince.sources.splits import split_part
+from rince.sources.part import TestPart, with_test_part
+from rince.sources.source import InMemory, Preview, Source
+from rince.sources.splits import split_folders, split_part
 from rince.sources.tables import HUB_NAME, hub_splits
 from rince.views.pixels import PixelViewSettings, with_channels
 
@@ -45,9 +47,14 @@ class ImageData(DataSettings):
     image_column: str | None = Field(None, description="found by itself where obvious")
     label_column: str | None = Field(None, description="found by itself where obvious")
     superclass_column: str | None = Field(None, description="needed for taxonomy: column")
+    test_part: TestPart = 0.2
 
-    def open(self, split: str, views: PixelViewSettings, *, own_keys: int | None = None) -> Images:  # noqa: ARG002
+    def open(self, split: str, views: PixelViewSettings, *, own_keys: int | None = None) -> Source:  # noqa: ARG002
         """The images of a split; of the training split, those that are trained on."""
+        read = functools.partial(self._read, views)
+        return with_test_part(self, self.test_part, split, image_splits(self.source), read)
+
+    def _read(self, views: PixelViewSettings, split: str, limit: int | None) -> Images:
         images = load_images(
             self.source,
             split,
@@ -55,7 +62,7 @@ class ImageData(DataSettings):
             label_column=self.label_column,
             superclass_column=self.superclass_column,
             classes=self.classes,
-            limit=self.limit if split == self.train_split else None,
+            limit=limit,
         )
         maker = views.build()
         if isinstance(images, MemoryImages) and images.images.shape[1] != len(maker.mean):
@@ -95,12 +102,14 @@ class MemoryImages(InMemory, Images):
         images: `(number, channels, height, width)` uint8, contiguous; one channel if all are grayscale, else RGB.
         labels: `(number,)` int64.
         fingerprint: sha256 over pixels, labels and class names.
+        names: of the images, if they come from files of their own; else they are called by their rows.
     """
 
     draws_in_float64: ClassVar[bool] = True  # boxes, so that devices agree on the pixel
 
     images: Tensor
     fingerprint: str = ""
+    names: tuple[str, ...] = ()
 
     @property
     def rows(self) -> Tensor:
@@ -114,6 +123,10 @@ class MemoryImages(InMemory, Images):
     def plain(self, ids: Tensor) -> Tensor:
         """The test view, with the channels that the encoder takes."""
         return self.made_by.resize_and_normalise(with_channels(self.images[ids], len(self.made_by.mean)))
+
+    def name(self, row: int) -> str:
+        """The file below its source, or the row."""
+        return self.names[row] if self.names else super().name(row)
 
     def preview(self, row: int) -> Preview:
         """The image."""
@@ -195,11 +208,29 @@ def load_any(source: str, split: str, classes: str | None = None) -> MemoryImage
     return _in_memory(encoded) or encoded
 
 
+def image_splits(source: str) -> set[str]:
+    """The splits that a source has, by the one name that each gets; none if there is no such source."""
+    path = Path(source)
+    if source in EMBEDDED:
+        return set(parquet_splits(_embedded(source)))
+    if path.is_dir() and len(split_folders(path)) > 1:  # most folders tell by themselves, at no cost
+        return set(split_folders(path))
+    if path.is_file() or (path.is_dir() and next(parquet_files(path), None)):
+        return set(parquet_splits(source))
+    if path.is_dir():
+        return set(split_folders(path)) or {"train"}
+    return set(hub_splits(source)) if re.fullmatch(HUB_NAME, source) else set()
+
+
+def _embedded(source: str) -> str:
+    return str(files("rince") / f"sources/embedded/{source}")
+
+
 def _encoded(
     source: str, split: str, columns: tuple[str | None, str | None, str | None], *, needs_labels: bool = True
 ) -> ImageFiles:
     if source in EMBEDDED:
-        return read_tables(source, split, parquet_splits(str(files("rince") / f"sources/embedded/{source}")), columns)
+        return read_tables(source, split, parquet_splits(_embedded(source)), columns)
     path = Path(source)
     if path.is_file() or (path.is_dir() and next(parquet_files(path), None)):
         return read_tables(source, split, parquet_splits(source), columns, needs_labels=needs_labels)
@@ -245,4 +276,5 @@ def _in_memory(encoded: ImageFiles) -> MemoryImages | None:
         fingerprint=digest.hexdigest(),
         source=encoded.source,
         remarks=encoded.remarks,
+        names=tuple(map(encoded.name, range(len(encoded)))) if encoded.file(0) is not None else (),
     )

@@ -70,6 +70,8 @@ class Source(ABC):
     """Samples whose plain view is made at a time."""
     moves: ClassVar[bool] = False
     """Whether `film` gives anything."""
+    set_aside: str = ""
+    """What was taken out of the data before, in a sentence: a part that stands for the test split."""
 
     source: str
     labels: Tensor

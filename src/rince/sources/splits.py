@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -99,6 +100,38 @@ def places_in_class(labels: Tensor) -> Tensor:
     places = torch.empty_like(order)
     places[order] = torch.arange(len(order)) - (counts.cumsum(0) - counts).repeat_interleave(counts)
     return places
+
+
+def balanced(labels: Tensor, limit: int) -> Tensor:
+    """Rows, rising, of the first samples of every class, as many of each as make `limit`."""
+    return places_in_class(labels).argsort(stable=True)[:limit].sort().values
+
+
+def chosen_by_name(names: Sequence[str], labels: Tensor, share: float, *, salt: str = "") -> Tensor:
+    """Rows, rising, of a share of every class: the samples whose names have the smallest sha256.
+
+    A function of names and classes alone, whatever order or place the data has; a larger share takes the same samples
+    and more. Counts are rounded, but a class of two or more gives at least one and keeps at least one.
+
+    Args:
+        names: of the samples.
+        labels: `(samples,)`, their classes.
+        share: of every class, from 0 to below 1.
+        salt: goes before every name, so that two choices have nothing to do with each other.
+    """
+    digests = [hashlib.sha256(f"{salt}{name}".encode(errors="surrogateescape")).digest() for name in names]
+    by_digest = torch.tensor(sorted(range(len(names)), key=digests.__getitem__), dtype=torch.int64)
+    places = torch.empty_like(by_digest)
+    places[by_digest] = places_in_class(labels[by_digest])
+    counts = labels.bincount()
+    wanted = (share * counts.double() + 0.5).floor().long().clamp(min=1)
+    wanted = torch.minimum(wanted, counts - 1) if share > 0 else torch.zeros_like(counts)
+    return (places < wanted[labels]).nonzero()[:, 0]
+
+
+def names_digest(names: Iterable[str]) -> str:
+    """sha256 of names, in whatever order they come."""
+    return hashlib.sha256("\n".join(sorted(names)).encode(errors="surrogateescape")).hexdigest()
 
 
 def chosen_classes(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -19,8 +20,9 @@ from rince.config import DataSettings
 from rince.errors import DataError
 from rince.hierarchy.class_lists import read_class_list
 from rince.hierarchy.levels import no_own_paths
-from rince.sources.source import InMemory
-from rince.sources.splits import SPLITS, chosen_classes, places_in_class
+from rince.sources.part import TestPart, with_test_part
+from rince.sources.source import InMemory, Source
+from rince.sources.splits import SPLITS, balanced, chosen_classes
 from rince.sources.vector_files import FORMATS, Part, VectorFile, conversion_notes, open_vector_file, read_vectors
 from rince.sources.vector_levels import SPLIT, Classes, called, read_classes
 from rince.views.vectors import VectorViewSettings
@@ -46,9 +48,17 @@ class VectorData(DataSettings):
         None, description="of the levels above the classes, in any order; null: all that can be, []: none"
     )
 
-    def open(self, split: str, views: VectorViewSettings, *, own_keys: int | None = None) -> Vectors:
+    test_part: TestPart = 0.2
+
+    def open(self, split: str, views: VectorViewSettings, *, own_keys: int | None = None) -> Source:
         """The vectors of a split. Classes are those of all splits, so labels agree between them."""
         splits = vector_splits(self.source, self._opened)
+        read = functools.partial(self._read, splits, views, told=own_keys is not None)
+        return with_test_part(self, self.test_part, split, splits, read)
+
+    def _read(
+        self, splits: dict[str, list[Part]], views: VectorViewSettings, split: str, limit: int | None, *, told: bool
+    ) -> Vectors:
         wanted = SPLITS.get(split.lower(), split)
         if wanted not in splits:
             raise DataError(f"{self.source!r} has no split {split!r}; there are {', '.join(map(repr, splits))}")
@@ -57,14 +67,12 @@ class VectorData(DataSettings):
             raise DataError(f"the vectors of {self.source!r} differ in length between splits: {sorted(widths)}")
         classes = read_classes(_files(splits.values()), self.label_column, self.level_columns)
         source = labelled_vectors(self.source, splits[wanted], classes, _files(splits.values()), views)
-        if own_keys is not None:  # what was guessed is told where it counts
+        if told:  # what was guessed is told where it counts
             levels = f"levels above from {', '.join(map(repr, classes.above))}" if classes.above else "no levels above"
             source = replace(source, remarks=(f"classes from {classes.column!r}, {levels}", *source.remarks))
         if self.classes is not None:
             source = source.of_classes(self.classes, split)
-        if split == self.train_split and self.limit is not None:
-            source = source.part(places_in_class(source.labels).argsort(stable=True)[: self.limit].sort().values)
-        return source
+        return source if limit is None else source.part(balanced(source.labels, limit))
 
     def find(self, place: str, views: VectorViewSettings) -> Vectors:
         """All vectors of a file, or of the test split of a folder; with their labels, if they have any."""

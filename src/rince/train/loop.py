@@ -28,7 +28,7 @@ from rince.methods.method import Given, Method, Outcome
 from rince.sources.feed import Feed, Step
 from rince.train.checkpoint import load_checkpoint, save_checkpoint
 from rince.train.progress import Progress
-from rince.train.record import CHECKPOINT, METRICS, Metrics, check_data, create_run, locked
+from rince.train.record import BEST, CHECKPOINT, METRICS, Metrics, check_data, create_run, locked
 from rince.train.runtime import Runtime, check_logger, is_first_process, make_logger
 from rince.train.schedules import learning_rates, plateau_factor
 from rince.train.setup import (
@@ -42,6 +42,7 @@ from rince.train.setup import (
     start_from,
     total_steps,
 )
+from rince.train.validation import Judge, Validation
 from rince.train.watch import Watch
 
 STATE = {"encoder", "groups", "steps_per_epoch", "optimizer", "precision", "step", "metrics_position", "validation"}
@@ -61,10 +62,28 @@ class State:
     network: str  # identity of a frozen network, whose features the encoder takes
     step: int = 0
     validation: list[float] = field(default_factory=list)  # loss of the samples held out, after every epoch
+    best: dict[str, Any] = field(default_factory=dict)  # step and score of the best checkpoint so far, if any is judged
 
 
-def train(recipe: Recipe, folder: Path, runtime: Runtime, *, resume: bool, brought: Brought = NOTHING) -> bool:
-    """Runs a recipe in its folder, from the start or from its last checkpoint. False if it was interrupted."""
+def train(
+    recipe: Recipe,
+    folder: Path,
+    runtime: Runtime,
+    *,
+    resume: bool,
+    brought: Brought = NOTHING,
+    judge: Judge | None = None,
+) -> bool:
+    """Runs a recipe in its folder, from the start or from its last checkpoint. False if it was interrupted.
+
+    Args:
+        recipe: of the run.
+        folder: of the run.
+        runtime: what it runs on.
+        resume: go on in a folder that is there.
+        brought: what the user brings.
+        judge: measures R@1 of the samples held out; None if nobody wants to know.
+    """
     check_logger(recipe.log.logger)
     if runtime.processes > 1 and not recipe.method.splits_batches:
         raise ConfigError(f"method.kind={recipe.method.kind} compares all samples of a batch; use one device")
@@ -74,16 +93,16 @@ def train(recipe: Recipe, folder: Path, runtime: Runtime, *, resume: bool, broug
     encoder, told = _first_encoder(recipe, parts, brought, fresh=not goes_on)
     if brought != NOTHING and not resume:
         rehearse(recipe, parts, encoder)
-    told = "\n".join(filter(None, [told, _unused_terms(recipe, parts)]))
+    validation = Validation(recipe, parts, encoder, judge)
+    told = "\n".join(filter(None, [*parts.told, told, _unused_terms(recipe, parts)]))
     if is_first_process() and not resume:
         create_run(folder, recipe)  # only now that nothing more can be wrong with the recipe and its data
     runtime.launch()
     with locked(folder, enabled=runtime.is_main):
         if runtime.is_main:
-            data = {"source": recipe.data.source, "train": parts.source.fingerprint, "ranks": parts.fingerprint}
-            check_data(folder, data)
+            check_data(folder, parts.noted(recipe.data.source), parts.told)
         runtime.barrier()
-        return _train(recipe, parts, encoder, folder, runtime, goes_on=goes_on, told=told)
+        return _train(recipe, parts, validation, folder, runtime, goes_on=goes_on, told=told)
 
 
 def _unused_terms(recipe: Recipe, parts: Parts) -> str:
@@ -110,9 +129,9 @@ def _first_encoder(recipe: Recipe, parts: Parts, brought: Brought, *, fresh: boo
 
 
 def _train(
-    recipe: Recipe, parts: Parts, raw: Encoder, folder: Path, runtime: Runtime, *, goes_on: bool, told: str
+    recipe: Recipe, parts: Parts, validation: Validation, folder: Path, runtime: Runtime, *, goes_on: bool, told: str
 ) -> bool:
-    state, method = _start(recipe, parts, raw, runtime)
+    state, method = _start(recipe, parts, validation.encoder, runtime)
     position = _restore(state, folder / CHECKPOINT, runtime) if goes_on else 0
     rates = learning_rates(recipe, state.steps_per_epoch)
     stop = total_steps(recipe, state.steps_per_epoch)
@@ -123,14 +142,12 @@ def _train(
     watch, saved_at = Watch(method.rank_count, state.steps_per_epoch), time.monotonic()
     with _interruptions() as interrupted, metrics, progress:
         progress.say(told)
-        if stop == 0:  # a method that trains nothing
-            _save(state, folder / CHECKPOINT, metrics.position, runtime)
         for step in feed.steps(state.step, stop):
             rate = rates[step.step] * plateau_factor(recipe.schedule, state.validation)
-            for group in state.optimizer.param_groups:
-                group["lr"] = rate * group.get("share", 1.0)
+            _set_rate(state.optimizer, rate)
             validates = recipe.schedule.kind == "plateau" and (step.step + 1) % state.steps_per_epoch == 0
-            logged = validates or step.step % recipe.log.every_steps == 0
+            judges = validation.due(step.step + 1, stop)
+            logged = validates or judges or step.step % recipe.log.every_steps == 0
             line = {"step": step.step, "epoch": step.epoch, "lr": rate}
             with _advice(folder), _network_dropout(recipe.seed, step.step, runtime):
                 outcome = method.step(state.encoder, step, logged=logged)
@@ -141,10 +158,14 @@ def _train(
             state.optimizer.zero_grad()
             state.step += 1
             if validates:
-                line["validation/loss"] = method.validate(state.encoder, feed.held_out_steps())
+                line["validation/loss"] = method.validate(state.encoder, feed.held_out_steps(parts.held_out))
                 state.validation += [line["validation/loss"]] if method.comparable else []
+            if judges and runtime.is_main:
+                line |= validation.line(state.step, state.best)
             if logged:
                 metrics.write(line)
+            if judges and runtime.is_main and state.best["step"] == state.step:
+                _save(state, folder / BEST, metrics.position, runtime)
             progress.advance(line, logged=logged)
             if logged or looking_is_free(runtime.device) or state.step == stop:
                 for warning in watch.look(line):
@@ -159,8 +180,18 @@ def _train(
                 saved_at = time.monotonic()
             if leaving:
                 break
+    if state.step == stop and runtime.is_main:
+        if stop == 0:  # a method that trains nothing
+            _save(state, folder / CHECKPOINT, 0, runtime)
+        validation.write(folder, stop)
     runtime.barrier()
     return state.step == stop
+
+
+def _set_rate(optimizer: Any, rate: float) -> None:
+    """Of all groups of weights, each by its share."""
+    for group in optimizer.param_groups:
+        group["lr"] = rate * group.get("share", 1.0)
 
 
 def _feed(recipe: Recipe, parts: Parts, runtime: Runtime) -> Feed:
@@ -277,6 +308,7 @@ def _save(state: State, path: Path, position: int, runtime: Runtime) -> None:
             "step": state.step,
             "metrics_position": position,
             "validation": state.validation,
+            "best": state.best,
         },
     )
 
@@ -295,6 +327,7 @@ def _restore(state: State, path: Path, runtime: Runtime) -> int:
         raise DataError(f"{path} does not fit the recipe of its run: {reason}; was the recipe changed?") from None
     state.step = int(saved["step"])
     state.validation = list(saved["validation"])
+    state.best = dict(saved.get("best", {}))
     return int(saved["metrics_position"])
 
 
