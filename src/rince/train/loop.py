@@ -181,11 +181,16 @@ def _train(
             if leaving:
                 break
     if state.step == stop and runtime.is_main:
-        if stop == 0:  # a method that trains nothing
-            _save(state, folder / CHECKPOINT, 0, runtime)
-        validation.write(folder, stop)
+        _end(state, validation, folder, runtime)
     runtime.barrier()
     return state.step == stop
+
+
+def _end(state: State, validation: Validation, folder: Path, runtime: Runtime) -> None:
+    """What is written once all steps are done."""
+    if state.step == 0:  # a method that trains nothing
+        _save(state, folder / CHECKPOINT, 0, runtime)
+    validation.write(folder, state.step)
 
 
 def _set_rate(optimizer: Any, rate: float) -> None:
