@@ -54,6 +54,20 @@ DOORS = "tests/train/test_doors.py"
 TABLES = "tests/unit/test_tables.py"
 
 BREAKAGES = (
+    # Pixels: how images are opened and what testing sees of them.
+    Breakage(
+        "exif-turned-the-other-way", "6: (True, (1,)),", "6: (True, (0,)),", "tests/unit/test_upright.py -k upright"
+    ),
+    Breakage(
+        "sides-not-swapped",
+        "self._stored[::-1] if self._orientation in SIDEWAYS else self._stored",
+        "self._stored",
+        "tests/unit/test_upright.py -k upright",
+    ),
+    Breakage("no-room-around-the-centre", "ROOM = 256 / 224", "ROOM = 1.0", "tests/unit/test_centre.py -k room"),
+    Breakage(
+        "room-around-small-images", "if shorter > size else size", "if size else size", "tests/unit/test_centre.py"
+    ),
     # Training: a step of momentum contrast.
     Breakage(
         "weight-decay-dropped",

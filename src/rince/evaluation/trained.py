@@ -177,4 +177,5 @@ def _how(run: TrainedRun) -> str:
     data = run.recipe.data.model_dump_json(
         include=set(type(run.recipe.data).model_fields) - set(DataSettings.model_fields)
     )
-    return f"{data} {run.recipe.views!r}"
+    # The facts tell the rules by which pixels are made: features made by other rules are made again.
+    return f"{data} {run.recipe.views!r} {run.recipe.data.input_facts(run.recipe.views)}"

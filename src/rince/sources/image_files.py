@@ -19,9 +19,10 @@ from torch import Tensor
 
 from rince.errors import DataError
 from rince.hierarchy.levels import column_paths, no_own_paths
-from rince.sources.image_file import OpenedImage, Pixels
+from rince.sources.image_file import OpenedImage, Pixels, resized_centre
 from rince.sources.source import Made, Preview, Source
 from rince.sources.splits import SPLITS, chosen_classes, places_in_class, split_folders
+from rince.views.centre import resized_sides
 from rince.views.pixels import Cropped, PixelViews, with_channels
 from rince.views.tensors import ViewParameters, joined
 
@@ -166,9 +167,10 @@ class ImageFiles(Images):
 
         def prepare(index: int) -> Tensor:
             with self.opened(index) as opened:
-                shrinkage = opened.shrinkage(min(opened.height, opened.width), views.size)
-                image = torch.from_numpy(opened.pixels(shrinkage))
-            return views.resize_and_normalise(with_channels(image[None], len(views.mean)))
+                sides = opened.height, opened.width
+                pixels = opened.pixels(opened.shrinkage(min(sides), min(resized_sides(*sides, views.size))))
+            seen = torch.from_numpy(resized_centre(pixels, views.size))
+            return views.resize_and_normalise(with_channels(seen[None], len(views.mean)))
 
         return torch.cat([prepare(index) for index in ids.tolist()])
 
@@ -277,7 +279,7 @@ def cut(image: OpenedImage, boxes: list[list[int]], out: Tensor) -> None:
 
     Args:
         image: not yet decoded.
-        boxes: top, left, height and width of every view, in pixels of the stored image.
+        boxes: top, left, height and width of every view, in pixels of the whole image.
         out: `(views, 3, size, size)` uint8, where the crops go.
     """
     size = out.shape[-1]

@@ -24,6 +24,7 @@ from rince.sources.image_files import ImageFiles, Images, find_images, read_fold
 from rince.sources.image_tables import hub_splits, parquet_files, parquet_splits, read_tables
 from rince.sources.source import InMemory, Preview
 from rince.sources.splits import split_part
+from rince.views.centre import ROOM
 from rince.views.pixels import PixelViewSettings, with_channels
 
 EMBEDDED = ("fashion",)
@@ -65,7 +66,10 @@ class ImageData(DataSettings):
 
     def input_facts(self, views: PixelViewSettings) -> dict[str, Any]:
         """How pixels are made."""
-        return views.input_facts()
+        return views.input_facts(
+            f"turned upright as EXIF says, shorter side resized (bilinear, antialiased) to {round(views.size * ROOM)} "
+            f"if it is above {views.size}, else to {views.size}"
+        )
 
     def usual_shape(self, views: PixelViewSettings) -> tuple[int, ...]:
         """Channels, height and width."""
