@@ -54,6 +54,14 @@ DOORS = "tests/train/test_doors.py"
 TABLES = "tests/unit/test_tables.py"
 
 BREAKAGES = (
+    # Margins and learning rates.
+    Breakage(
+        "margin-one-level-too-high", "(shared - 1).clamp(min=0)", "shared", "tests/unit/test_baselines.py -k margins"
+    ),
+    Breakage(
+        "margin-beyond-the-sphere", "asked.clamp(max=FARTHEST)", "asked", "tests/unit/test_baselines.py -k margins"
+    ),
+    Breakage("cosine-by-epoch-always", 'if schedule.kind == "cosine" else step / steps', "", f"{ORDER} -k by_step"),
     # Pixels: how images are opened and what testing sees of them.
     Breakage(
         "exif-turned-the-other-way", "6: (True, (1,)),", "6: (True, (0,)),", "tests/unit/test_upright.py -k upright"
@@ -363,8 +371,8 @@ BREAKAGES = (
     # Schedules.
     Breakage(
         "warm-up-from-a-fixed-rate",
-        "rates.append(schedule.warmup_from +",
-        "rates.append(0.01 +",
+        "schedule.warmup_from + (target",
+        "0.01 + (target",
         f"{REPLAY} -k warm-up",
     ),
     Breakage("cosine-to-zero", "low = lr * schedule.floor", "low = 0.0", f"{ORDER} -k papers_schedule"),

@@ -222,9 +222,11 @@ class OptimizerSettings(Section):
 
 
 class ScheduleSettings(Section):
-    """The learning rate over time: linear warm-up by step, then cosine by epoch; or down when a loss stops falling."""
+    """The learning rate over time: linear warm-up by step, then a cosine; or down when a loss stops falling."""
 
-    kind: Literal["cosine", "constant", "plateau"] = "cosine"
+    kind: Literal["cosine", "cosine-by-step", "constant", "plateau"] = Field(
+        "cosine", description="cosine: set once per epoch, as the paper does; cosine-by-step: at every step"
+    )
     warmup_epochs: Annotated[int, Field(ge=0)] = 0
     warmup_from: Annotated[float, Field(ge=0)] = 0.01
     floor: Annotated[float, Field(ge=0, le=1)] = Field(1e-3, description="end of the cosine, as a share of lr")
@@ -346,7 +348,7 @@ class Recipe(Section):
             raise ValueError(f"method.kind={self.method.kind} compares all samples of a batch; use train.accumulate=1")
         if self.train.batch % self.train.accumulate:
             raise ValueError(f"train.accumulate ({self.train.accumulate}) must divide train.batch ({self.train.batch})")
-        if self.schedule.kind == "cosine" and self.schedule.warmup_epochs >= self.train.epochs:
+        if self.schedule.kind.startswith("cosine") and self.schedule.warmup_epochs >= self.train.epochs:
             raise ValueError(
                 f"schedule.warmup_epochs ({self.schedule.warmup_epochs}) must be below train.epochs "
                 f"({self.train.epochs}); lower it, it may be 0"

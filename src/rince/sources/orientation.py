@@ -14,7 +14,7 @@ ORIENTATION = 0x0112  # the tag
 SHORT = 3  # its type: two bytes
 UPRIGHT = 1
 SIDEWAYS = (5, 6, 7, 8)  # height and width change places
-# Of the stored pixels: whether rows and columns change places, and then what is mirrored, top to bottom or left to right.
+# Whether rows and columns of the stored pixels change places, and then along which of the two they are mirrored.
 TURNS = {
     2: (False, (1,)),
     3: (False, (0, 1)),
