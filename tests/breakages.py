@@ -378,8 +378,8 @@ BREAKAGES = (
     Breakage("cosine-to-zero", "low = lr * schedule.floor", "low = 0.0", f"{ORDER} -k papers_schedule"),
     Breakage(
         "cosine-an-epoch-late",
-        "at_epoch(1 + step // steps_per_epoch)",
-        "at_epoch(step // steps_per_epoch)",
+        "(1 + step // steps_per_epoch)",
+        "(step // steps_per_epoch)",
         f"{ORDER} -k papers_schedule",
     ),
     Breakage(

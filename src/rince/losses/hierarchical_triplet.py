@@ -4,10 +4,10 @@
 
 over all Z triplets of a batch. s(a) is the mean squared distance within the anchor's class. Classes are the nodes of
 level 0 of the tree, its root is level L, and nodes closer than d_l are merged on level l: d_l = d₀ + l (4 - d₀) / L,
-with d₀ the mean of s over the classes and 4 the largest squared distance of unit vectors. H(a, n) is the level on which the
-classes of a and n are merged into one node of the next: 0 for siblings, L - 1 for classes that share the root alone. At
-s(a) within its class an anchor is thus asked for β + d_H from a negative, which is never more than 4: where β would
-make it so, 4 is asked for. Ge et al. measure s once per epoch; here it is a running mean, kept in the checkpoint.
+with d₀ the mean of s over the classes and 4 the largest squared distance of unit vectors. H(a, n) is the level on which
+the classes of a and n are merged into one node of the next: 0 for siblings, L - 1 for classes that share the root
+alone. At s(a) within its class an anchor is thus asked for β + d_H from a negative, which is never more than 4: where β
+would make it so, 4 is asked for. Ge et al. measure s once per epoch; here it is a running mean, kept in the checkpoint.
 """
 
 from __future__ import annotations
