@@ -546,8 +546,8 @@ BREAKAGES = (
     ),
     Breakage(
         "neighbours-of-the-map-from-the-test-set",
-        "near = nearest(queries, gallery, k)",
-        "near = nearest(queries, queries, k)",
+        "nearest(queries, gallery, k, same=same)",
+        "nearest(queries, queries, k, same=same)",
         "tests/unit/test_report.py -k neighbours",
     ),
     # What users bring, vectors, and the batch as its own candidates.

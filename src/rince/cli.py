@@ -211,7 +211,7 @@ def evaluate(
                 "--finetune need a run"
             )
         with shown_progress("embeddings") as tell:
-            verdict = evaluate_files(*embeddings, out=out, tell=tell)
+            verdict = evaluate_files(*embeddings, out=out, tell=tell, say=lambda text: typer.echo(text, err=True))
         typer.echo(metrics_text(verdict.metrics))
         return
     if out is not None:
@@ -265,7 +265,15 @@ def neighbours(
     """Show the samples of a gallery that a run finds nearest to a query."""
     from rince.run import open_run
 
-    found = open_run(run).neighbours(query, gallery, k=k, which=which, picture=picture, accelerator=accelerator)
+    found = open_run(run).neighbours(
+        query,
+        gallery,
+        k=k,
+        which=which,
+        picture=picture,
+        accelerator=accelerator,
+        say=lambda text: typer.echo(text, err=True),
+    )
     for each in found:
         typer.echo(each.place)
         for neighbour in each.near:

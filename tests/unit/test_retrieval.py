@@ -8,6 +8,7 @@ from sklearn.metrics import precision_recall_curve as sklearn_curve
 from sklearn.neighbors import NearestNeighbors
 
 from rince import ConfigError, DataError, InstanceRanks, ShapeError, TableRanks
+from rince.evaluation import gallery as gallery_blocks
 from rince.evaluation import (
     mean_average_precision,
     ndcg,
@@ -16,7 +17,6 @@ from rince.evaluation import (
     recall_at_k,
     retrieval,
 )
-from rince.evaluation import gallery as gallery_blocks
 
 RANKS = TableRanks.from_tree(["a/x/0", "a/x/1", "a/y/2", "b/z/3", "b/z/4"])
 

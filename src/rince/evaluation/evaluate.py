@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import rince
 from rince.config import DataSettings
 from rince.errors import ConfigError, DataError, RinceError
 from rince.evaluation.finetune import finetuned
-from rince.evaluation.judge import Verdict, by_name, judge
+from rince.evaluation.judge import Verdict, by_name, judge, shared_note
 from rince.evaluation.probe import ProbeKind
 from rince.evaluation.samples import Samples, read_samples
 from rince.evaluation.trained import TrainedRun, classify, embed_once, open_trained
@@ -23,7 +24,7 @@ from rince.hierarchy.class_lists import outlier_name, split_source
 from rince.hierarchy.levels import OWN, class_levels, class_paths, group_numbers, levels_fingerprint
 from rince.sources.feed import Feed
 from rince.sources.order import OneByOne
-from rince.sources.source import Source
+from rince.sources.source import Source, rows_in
 from rince.sources.splits import other_set, set_name
 from rince.terminal import Say, Tell, nobody
 from rince.train.setup import NOTHING, Brought, build_ranks
@@ -124,6 +125,7 @@ class JudgedSet:
         if self.train.class_names != self.test.class_names:
             raise DataError(f"the splits of {source!r} do not have the same classes; name them alike")
         self.levels = class_levels(self.train, self.data.taxonomy)
+        self.same = rows_in(self.test, self.train)
 
     def judge(
         self,
@@ -139,13 +141,17 @@ class JudgedSet:
         drawn_anew = self.train.for_probe() if probe == "paper" else None  # is refused, if need be, before all work
         for source in (self.train, self.test):
             _tell_notes(source, source.source, say)
-        samples = [load_samples(run, s, self.levels, f"{self._prefix}{side}", tell) for side, s in self._sides()]
+        train, test = (load_samples(run, s, self.levels, f"{self._prefix}{side}", tell) for side, s in self._sides())
+        test = replace(test, same=self.same)
+        if test.shared:
+            say(f"{self.data.source}: {shared_note(test)}")
         classified, how = self._classified(finetune=finetune, tell=tell, say=say)
         ranks = None
         if run.recipe.ranks is not None and not self.on:
             ranks = build_ranks(run.recipe, self.train, class_paths(self.train, self.data.taxonomy), run.brought)
         verdict = judge(
-            *samples,
+            train,
+            test,
             outliers={
                 name: _outliers(run, name, source, tell, say)
                 for name, source in by_name(list(outliers), _outlier_name, "outlier sets").items()
@@ -201,6 +207,7 @@ class JudgedSet:
             "paths": class_paths(self.test, self.data.taxonomy),
             "levels": self.levels,
             "grouping": levels_fingerprint(self.levels),
+            "same": None if self.same is None else self.same.tolist(),
             **sides,
         }
 
@@ -286,9 +293,15 @@ def _epoch_features(run: TrainedRun, source: Source) -> Callable[[int], Tensor]:
     return features
 
 
-def evaluate_files(train: Path, test: Path, *, out: Path | None = None, tell: Tell = nobody) -> Verdict:
+def evaluate_files(
+    train: Path, test: Path, *, out: Path | None = None, tell: Tell = nobody, say: Say = nobody
+) -> Verdict:
     """Judges vectors that were saved by any library, and writes the numbers to `out` if that is given."""
-    verdict = judge(*read_samples(train, test), tell=tell)
+    known, asked = read_samples(train, test)
+    if known.features.equal(asked.features):  # one file, or a copy of it
+        asked = replace(asked, same=torch.arange(len(asked.features)))
+        say(shared_note(asked))
+    verdict = judge(known, asked, tell=tell)
     if out is not None:
         found = {"train": str(train), "test": str(test), "metrics": verdict.metrics, "protocol": verdict.protocol}
         write_out(out, json.dumps(found, indent=2, ensure_ascii=False) + "\n")

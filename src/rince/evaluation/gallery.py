@@ -86,7 +86,10 @@ def mean_over_queries(
         told = [value for value in values if value.shape[1]]
         means.append(torch.cat(told).mean(dim=0) if told else None)
     if not judged or any(mean is None for mean in means):
-        raise DataError("no query has anything to find in the gallery; do queries and gallery share their labels?")
+        but = "" if same is None else " but itself"
+        raise DataError(
+            f"no query has anything to find in the gallery{but}; do queries and gallery share their labels?"
+        )
     return [mean for mean in means if mean is not None]
 
 

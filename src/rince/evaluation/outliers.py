@@ -221,9 +221,8 @@ def _check_scores(inlier_scores: Tensor, outlier_scores: Tensor) -> tuple[Tensor
             raise ShapeError(f"{name} must be one number per sample, got shape {tuple(scores.shape)}")
         if len(scores) == 0:
             raise DataError(f"{name} is empty")
-        scores = in_float64(scores.detach())
-        bad = (~scores.isfinite()).nonzero()[:, 0]
+        checked.append(in_float64(scores.detach()))
+        bad = (~checked[-1].isfinite()).nonzero()[:, 0]
         if len(bad):
             raise DataError(f"{name} holds NaN or infinity in {len(bad)} of {len(scores)} rows, first in row {bad[0]}")
-        checked.append(scores)
     return checked[0], checked[1].to(checked[0].device)

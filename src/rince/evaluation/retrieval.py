@@ -112,7 +112,7 @@ def _nearest(scores: Tensor, k: int, same: Tensor | None) -> Tensor:
 
 
 def _cosines(queries: Tensor, gallery: Tensor, first: Tensor | None) -> Tensor:
-    """`(queries, gallery)`, the same number for items that are the same, which a product of matrices does not promise."""
+    """`(queries, gallery)`, one number for equal items, which a product of matrices alone does not promise."""
     scores = queries @ gallery.T
     return scores if first is None else scores[:, first]
 

@@ -142,7 +142,8 @@ def _open(folder: Path, brought: Brought, albums: dict[tuple[str, str], Album], 
     for name, noted in figures["sets"].items():
         own = not other_set(noted["source"], run.recipe.data.source)
         pair = [_samples(run, noted, side, side if own else f"{name}-{side}") for side in ("train", "test")]
-        samples[name] = (pair[0], pair[1])
+        same = None if noted.get("same") is None else torch.tensor(noted["same"])
+        samples[name] = (pair[0], replace(pair[1], same=same))
         _refuse_changed_data(run, noted, sets[name])
     return replace(shown, samples=samples)
 

@@ -24,7 +24,6 @@ from rince.sources.orientation import (
     png_orientation,
     upright,
 )
-from rince.views.centre import centre_box
 
 # Nothing else is tried: Pillow would start other programs for some formats (EPS).
 FORMATS = ("PNG", "JPEG", "BMP", "GIF", "PPM", "TIFF", "WEBP")
@@ -128,13 +127,6 @@ class OpenedImage:
         except Exception as error:  # Pillow raises OSError, SyntaxError, ValueError, struct.error, … on bad images
             reason = str(error).partition(" <_io")[0].replace("\n", " ") or type(error).__name__
             raise DataError(f"{self._name} does not decode as an image ({reason}); mend it or take it out") from error
-
-
-def resized_centre(pixels: Pixels, size: int) -> Pixels:
-    """What testing sees of `(1 or 3, height, width)` pixels, `size` a side. Pillow looks at nothing but this part."""
-    image = Image.fromarray(pixels[0] if len(pixels) == 1 else pixels.transpose(1, 2, 0))
-    seen = np.array(image.resize((size, size), Image.Resampling.BILINEAR, box=centre_box(*pixels.shape[1:], size)))
-    return seen[None] if seen.ndim == 2 else seen.transpose(2, 0, 1)
 
 
 def _plain_jpeg(encoded: bytes) -> tuple[int, int, str] | None:

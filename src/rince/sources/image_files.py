@@ -19,7 +19,7 @@ from torch import Tensor
 
 from rince.errors import DataError
 from rince.hierarchy.levels import column_paths, no_own_paths
-from rince.sources.image_file import OpenedImage, Pixels, resized_centre
+from rince.sources.image_file import OpenedImage, Pixels
 from rince.sources.source import Made, Preview, Source
 from rince.sources.splits import SPLITS, chosen_classes, places_in_class, split_folders
 from rince.views.centre import resized_sides
@@ -168,9 +168,9 @@ class ImageFiles(Images):
         def prepare(index: int) -> Tensor:
             with self.opened(index) as opened:
                 sides = opened.height, opened.width
-                pixels = opened.pixels(opened.shrinkage(min(sides), min(resized_sides(*sides, views.size))))
-            seen = torch.from_numpy(resized_centre(pixels, views.size))
-            return views.resize_and_normalise(with_channels(seen[None], len(views.mean)))
+                shrinkage = opened.shrinkage(min(sides), min(resized_sides(*sides, views.size)))
+                image = torch.from_numpy(opened.pixels(shrinkage))
+            return views.resize_and_normalise(with_channels(image[None], len(views.mean)))
 
         return torch.cat([prepare(index) for index in ids.tolist()])
 

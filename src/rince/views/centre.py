@@ -6,6 +6,8 @@ that is not larger has nothing to spare: its shorter side is brought to the size
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -19,34 +21,33 @@ def resized_sides(height: int, width: int, size: int) -> tuple[int, int]:
     return height * target // shorter, width * target // shorter
 
 
-def centre_of_tensor(pixels: Tensor, size: int) -> Tensor:
-    """`(…, height, width)` floats → `(…, size, size)`, bilinear and antialiased, on the device of the pixels."""
+def resized_centre(pixels: Tensor, size: int) -> Tensor:
+    """`(…, height, width)` → `(…, size, size)` float32, bilinear and antialiased, on the device of the pixels.
+
+    A product with a matrix for either side: of a picture of 1 × 10,000 pixels nobody needs the rest.
+    """
     height, width = pixels.shape[-2:]
     high, wide = resized_sides(height, width, size)
+    rows, down = _shares(height, high, size)
+    columns, across = _shares(width, wide, size)
+    seen = pixels[..., rows, columns].to(torch.float32)
     if high != height:
-        pixels = _shares(height, high, size, pixels.device) @ pixels
+        seen = down.to(seen.device) @ seen
     if wide != width:
-        pixels = pixels @ _shares(width, wide, size, pixels.device).T
-    top, left = (_start(side, size) if side > size else 0 for side in pixels.shape[-2:])
-    return pixels[..., top : top + size, left : left + size]
+        seen = seen @ across.T.to(seen.device)
+    return seen
 
 
-def centre_box(height: int, width: int, size: int) -> tuple[float, float, float, float]:
-    """Left, top, right and bottom of what the centre shows, in pixels of the image."""
-    high, wide = resized_sides(height, width, size)
-    top, left = _start(high, size), _start(wide, size)
-    return left * width / wide, top * height / high, (left + size) * width / wide, (top + size) * height / high
-
-
-def _start(side: int, size: int) -> int:
-    """Where the centre begins, rounded as torchvision's `CenterCrop` does."""
-    return round((side - size) / 2)
-
-
-def _shares(length: int, resized: int, size: int, device: torch.device) -> Tensor:
-    """`(size, length)`: what every pixel gives to those of the centre along one side, a triangle around each."""
+def _shares(length: int, resized: int, size: int) -> tuple[slice, Tensor]:
+    """The pixels that the centre needs along one side, and `(size, pixels)` what each gives: a triangle around each."""
     scale = length / resized
-    places = (torch.arange(size, dtype=torch.float64) + _start(resized, size) + 0.5) * scale
-    away = (torch.arange(length, dtype=torch.float64) + 0.5 - places[:, None]).abs()
-    shares = (1 - away / max(scale, 1)).clamp(min=0)
-    return (shares / shares.sum(dim=1, keepdim=True)).to(torch.float32).to(device)
+    start = round((resized - size) / 2)  # as torchvision's `CenterCrop` rounds it
+    reach = max(scale, 1)
+    places = (torch.arange(start, start + size, dtype=torch.float64) + 0.5) * scale
+    first = max(0, math.floor(float(places[0]) - reach + 0.5))
+    last = min(length, math.ceil(float(places[-1]) + reach - 0.5) + 1)
+    if resized == length:
+        first, last = start, start + size
+    away = (torch.arange(first, last, dtype=torch.float64) + 0.5 - places[:, None]).abs()
+    shares = (1 - away / reach).clamp(min=0)
+    return slice(first, last), (shares / shares.sum(dim=1, keepdim=True)).to(torch.float32)

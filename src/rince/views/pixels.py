@@ -25,7 +25,7 @@ from rince.devices import constant, in_float64
 from rince.draws import uniform
 from rince.errors import ConfigError, ShapeError
 from rince.views import tensors
-from rince.views.centre import centre_of_tensor
+from rince.views.centre import resized_centre
 from rince.views.tensors import IDENTITY, LUMA, ViewParameters
 
 TRIES = 10  # to fit a crop into the image, before the central one is taken
@@ -233,7 +233,7 @@ class PixelViews:
             `(batch, channels, [time,] size, size)` float32, normalised.
         """
         self._check_images(images)
-        pixels = centre_of_tensor(images.to(torch.float32).div_(255), self.size)
+        pixels = resized_centre(images, self.size).div(255)
         pixels = self._normalise(pixels.reshape(*images.shape[:2], -1, self.size * self.size))
         return pixels.view(*images.shape[:-2], self.size, self.size)
 
