@@ -55,6 +55,28 @@ TABLES = "tests/unit/test_tables.py"
 TEXTS_READ = "tests/unit/test_texts.py"
 
 BREAKAGES = (
+    # Margins and learning rates.
+    Breakage(
+        "margin-one-level-too-high", "(shared - 1).clamp(min=0)", "shared", "tests/unit/test_baselines.py -k margins"
+    ),
+    Breakage(
+        "margin-beyond-the-sphere", "asked.clamp(max=FARTHEST)", "asked", "tests/unit/test_baselines.py -k margins"
+    ),
+    Breakage("cosine-by-epoch-always", 'if schedule.kind == "cosine" else step / steps', "", f"{ORDER} -k by_step"),
+    # Pixels: how images are opened and what testing sees of them.
+    Breakage(
+        "exif-turned-the-other-way", "6: (True, (1,)),", "6: (True, (0,)),", "tests/unit/test_upright.py -k upright"
+    ),
+    Breakage(
+        "sides-not-swapped",
+        "self._stored[::-1] if self._orientation in SIDEWAYS else self._stored",
+        "self._stored",
+        "tests/unit/test_upright.py -k upright",
+    ),
+    Breakage("no-room-around-the-centre", "ROOM = 256 / 224", "ROOM = 1.0", "tests/unit/test_centre.py -k room"),
+    Breakage(
+        "room-around-small-images", "if shorter > size else size", "if size else size", "tests/unit/test_centre.py"
+    ),
     # Training: a step of momentum contrast.
     Breakage(
         "weight-decay-dropped",
@@ -424,15 +446,15 @@ BREAKAGES = (
     # Schedules.
     Breakage(
         "warm-up-from-a-fixed-rate",
-        "rates.append(schedule.warmup_from +",
-        "rates.append(0.01 +",
+        "schedule.warmup_from + (target",
+        "0.01 + (target",
         f"{REPLAY} -k warm-up",
     ),
     Breakage("cosine-to-zero", "low = lr * schedule.floor", "low = 0.0", f"{ORDER} -k papers_schedule"),
     Breakage(
         "cosine-an-epoch-late",
-        "at_epoch(1 + step // steps_per_epoch)",
-        "at_epoch(step // steps_per_epoch)",
+        "(1 + step // steps_per_epoch)",
+        "(step // steps_per_epoch)",
         f"{ORDER} -k papers_schedule",
     ),
     Breakage(
@@ -599,8 +621,8 @@ BREAKAGES = (
     ),
     Breakage(
         "neighbours-of-the-map-from-the-test-set",
-        "near = nearest(queries, gallery, k)",
-        "near = nearest(queries, queries, k)",
+        "nearest(queries, gallery, k, same=same)",
+        "nearest(queries, queries, k, same=same)",
         "tests/unit/test_report.py -k neighbours",
     ),
     # What users bring, vectors, and the batch as its own candidates.

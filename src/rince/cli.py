@@ -299,7 +299,7 @@ def neighbours(
 
     opened = open_run(run)
     which = _said(opened, which)
-    found = opened.neighbours(query, gallery, k=k, which=which, picture=picture, accelerator=accelerator)
+    found = opened.neighbours(query, gallery, k=k, which=which, picture=picture, accelerator=accelerator, say=_say)
     for each in found:
         typer.echo(each.place)
         for neighbour in each.near:

@@ -13,10 +13,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rince.errors import ConfigError, DataError
+from rince.terminal import Say, nobody
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -254,6 +256,7 @@ class Run:
         which: Which | None = None,
         picture: str | Path | None = None,
         accelerator: str = "auto",
+        say: Say = nobody,
     ) -> list[Found]:
         """For every query the k nearest samples of a gallery by cosine; never the query itself.
 
@@ -264,6 +267,7 @@ class Run:
             which: `"features"` before the head, or `"embeddings"` after it; by default `place`.
             picture: also draw them into this PNG file.
             accelerator: where to do it.
+            say: is told if queries lie in the gallery, too.
         """
         from rince.evaluation.lookup import draw_neighbours, find_neighbours
         from rince.terminal import shown_progress
@@ -272,7 +276,8 @@ class Run:
         run = self.trained(accelerator)
         queries, items = _found(run, query), _found(run, gallery)
         with shown_progress(queries.source) as tell:
-            found = find_neighbours(run, queries, items, k=k, which=which, tell=lambda now, of: tell(which, now, of))
+            done = partial(tell, which)
+            found = find_neighbours(run, queries, items, k=k, which=which, tell=done, say=say)
         if picture is not None:
             draw_neighbours(found, queries, items, Path(picture))
         return found

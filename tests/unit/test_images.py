@@ -338,14 +338,6 @@ def test_all_kinds_of_pixels_become_rgb_unless_all_are_gray(tmp_path):
     assert load_images(grays, "train").images[:, :, 0, 0].tolist() == [[255], [77]]
 
 
-def test_the_exif_turn_is_ignored(tmp_path):
-    exif = Image.Exif()
-    exif[0x0112] = 6  # turned by a quarter
-    encoded = encode(pixels(1, 8, 16)[0], "JPEG", exif=exif)
-    path = save(table([encoded], label=[0]), tmp_path / "train.parquet")
-    assert load_images(path, "train").images.shape == (1, 3, 8, 16)
-
-
 def test_plain_bytes_are_images_too(tmp_path):
     array = pixels(2)
     made = pa.table({"image": [encode(image) for image in array], "label": [0, 1]})

@@ -7,7 +7,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from rince.config import ScheduleSettings, load_recipe
-from rince.errors import DataError
+from rince.errors import ConfigError, DataError
 from rince.sources.feed import Feed
 from rince.sources.order import Order, OrderOfSome
 from rince.sources.part import others
@@ -61,6 +61,31 @@ def test_the_papers_schedule():
     assert len(set(rates[980 : 980 + 98])) == 1
     assert rates[-1] == pytest.approx(0.0005)
     assert learning_rates(load_recipe("cifar100/rince-in", ["schedule.kind=constant"]), 98)[-1] == 0.5
+
+
+@pytest.mark.parametrize("floor", [0.0, 1e-3, 0.25])
+def test_a_cosine_by_step_is_torchs_scheduler_stepped_at_every_step(floor):
+    changes = ["schedule.kind=cosine-by-step", "train.epochs=7", f"schedule.floor={floor}", "schedule.warmup_epochs=0"]
+    rates = learning_rates(load_recipe("cifar100/rince-in", changes), steps_per_epoch=13)
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.5)
+    scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=7 * 13, eta_min=floor * 0.5)
+    expected = []
+    for _ in range(7 * 13):
+        expected.append(scheduler.get_last_lr()[0])
+        optimizer.step()
+        scheduler.step()
+    assert rates == pytest.approx(expected, rel=1e-9, abs=1e-12)
+
+
+def test_a_cosine_by_step_takes_over_from_its_warm_up():
+    """The warm-up rises to the cosine's value at the step where it ends; from there on it is the plain cosine."""
+    changes = ["schedule.kind=cosine-by-step", "train.epochs=10", "schedule.floor=0", "schedule.warmup_epochs=2"]
+    rates = learning_rates(load_recipe("cifar100/rince-in", changes), steps_per_epoch=5)
+    cosine = [0.25 * (1 + math.cos(math.pi * step / 50)) for step in range(50)]
+    assert rates[10:] == pytest.approx(cosine[10:])
+    assert rates[:10] == pytest.approx([0.01 + (cosine[10] - 0.01) * step / 10 for step in range(10)])
+    with pytest.raises(ConfigError, match=r"warmup_epochs \(10\) must be below train.epochs"):
+        load_recipe("cifar100/rince-in", [*changes, "schedule.warmup_epochs=10"])
 
 
 @given(number=st.integers(20, 60), seed=st.integers(0, 99))

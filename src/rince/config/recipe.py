@@ -115,8 +115,15 @@ class ModelSettings(PartSettings):
         """The section `views`, with what the network says of its input where the recipe says nothing."""
         return views
 
-    def prepare(self, source: Any, views: Any, *, seed: int) -> Any:  # noqa: ARG002 - of the interface
-        """A source made into what is trained on, such as features of a frozen network; by default as it is."""
+    def prepare(self, source: Any, views: Any, *, facts: dict[str, Any], seed: int) -> Any:  # noqa: ARG002
+        """A source made into what is trained on, such as features of a frozen network; by default as it is.
+
+        Args:
+            source: of samples.
+            views: the section of the recipe, filled in.
+            facts: how testing makes what an encoder takes of a sample.
+            seed: of the run.
+        """
         return source
 
     @abstractmethod
@@ -250,9 +257,11 @@ class OptimizerSettings(Section):
 
 
 class ScheduleSettings(Section):
-    """The learning rate over time: linear warm-up by step, then cosine by epoch; or down when a loss stops falling."""
+    """The learning rate over time: linear warm-up by step, then a cosine; or down when a loss stops falling."""
 
-    kind: Literal["cosine", "constant", "plateau"] = "cosine"
+    kind: Literal["cosine", "cosine-by-step", "constant", "plateau"] = Field(
+        "cosine", description="cosine: set once per epoch, as the paper does; cosine-by-step: at every step"
+    )
     warmup_epochs: Annotated[int, Field(ge=0)] = 0
     warmup_from: Annotated[float, Field(ge=0)] = 0.01
     floor: Annotated[float, Field(ge=0, le=1)] = Field(1e-3, description="end of the cosine, as a share of lr")
@@ -331,7 +340,8 @@ class Recipe(Section):
 
     def prepared(self, source: Any) -> Any:
         """Samples as they are trained on and judged: what the network takes, or its features of them."""
-        return self.model.prepare(source, self.seen_views, seed=self.seed)
+        views = self.seen_views
+        return self.model.prepare(source, views, facts=self.data.input_facts(views), seed=self.seed)
 
     @property
     def terms(self) -> tuple[TermSettings, ...]:
@@ -401,7 +411,7 @@ class Recipe(Section):
             raise ValueError(f"method.kind={self.method.kind} compares all samples of a batch; use train.accumulate=1")
         if self.train.batch % self.train.accumulate:
             raise ValueError(f"train.accumulate ({self.train.accumulate}) must divide train.batch ({self.train.batch})")
-        if self.schedule.kind == "cosine" and self.schedule.warmup_epochs >= self.train.epochs:
+        if self.schedule.kind.startswith("cosine") and self.schedule.warmup_epochs >= self.train.epochs:
             raise ValueError(
                 f"schedule.warmup_epochs ({self.schedule.warmup_epochs}) must be below train.epochs "
                 f"({self.train.epochs}); lower it, it may be 0"

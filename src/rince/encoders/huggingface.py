@@ -47,12 +47,6 @@ class HuggingFaceModel(PretrainedModel):
             return views
         return views.filled(*_input_of(self.name, self.revision))
 
-    def seen(self, views: Any) -> dict[str, Any]:
-        """How pixels are made."""
-        if not isinstance(views, PixelViewSettings):
-            return {}
-        return {"size": views.size, **views.input_facts()}
-
 
 def _transformers() -> Any:
     try:

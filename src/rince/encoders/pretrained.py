@@ -80,19 +80,15 @@ class PretrainedModel(AdaptedModel):
         """That `optimizer.backbone_lr` is for."""
         return self.tune == "all"
 
-    def prepare(self, source: Source, views: Any, *, seed: int) -> Source:
+    def prepare(self, source: Source, views: Any, *, facts: dict[str, Any], seed: int) -> Source:
         """What is trained on: with `adapter` the features of the samples, else what the network takes."""
         if isinstance(source, Part):  # features are made and kept of the whole
-            return Part(self.prepare(source.whole, views, seed=seed), source.part_rows, source.set_aside)
+            return Part(self.prepare(source.whole, views, facts=facts, seed=seed), source.part_rows, source.set_aside)
         fitted = self.network.fit(source)
         if self.tune == "all":
             return fitted
-        seen = views.model_dump(mode="json") if self.features.views else self.seen(views)
+        seen = facts | ({"views": views.model_dump(mode="json")} if self.features.views else {})
         return Features(fitted, self.network, self.features, seed=seed, standardise=self.standardise, seen=seen)
-
-    def seen(self, views: Any) -> dict[str, Any]:  # noqa: ARG002 - of the interface
-        """What the plain view of a sample depends on besides the sample."""
-        return {}
 
     def build(self, shape: Sequence[int]) -> nn.Module:
         """The adapter, or a copy of the network that is trained."""
@@ -149,10 +145,6 @@ class PretrainedImages(PretrainedModel):
             raise ConfigError(f"model.kind={self.kind} takes images; choose another for this kind of data")
         size, mean, std = self.input_of()
         return views.filled(size, mean, std)
-
-    def seen(self, views: PixelViewSettings) -> dict[str, Any]:
-        """How pixels are made."""
-        return {"size": views.size, **views.input_facts()}
 
 
 def takes_images(source: Source) -> Source:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,7 +15,7 @@ import rince
 from rince.config import DataSettings
 from rince.errors import ConfigError, DataError, RinceError
 from rince.evaluation.finetune import finetuned
-from rince.evaluation.judge import Verdict, by_name, judge
+from rince.evaluation.judge import Verdict, by_name, judge, shared_note
 from rince.evaluation.probe import ProbeKind
 from rince.evaluation.samples import Samples, read_outliers, read_samples
 from rince.evaluation.trained import HELD_OUT, TRAINED, TrainedRun, classify, embed_once, open_trained
@@ -23,7 +24,7 @@ from rince.hierarchy.class_lists import outlier_name, split_source
 from rince.hierarchy.levels import OWN, class_levels, class_paths, group_numbers, levels_fingerprint
 from rince.sources.feed import Feed
 from rince.sources.order import OneByOne
-from rince.sources.source import Source
+from rince.sources.source import Source, rows_in
 from rince.sources.splits import other_set, set_name
 from rince.terminal import Say, Tell, nobody
 from rince.train.checkpoint import load_checkpoint
@@ -145,6 +146,7 @@ class JudgedSet:
             raise DataError(f"the splits of {source!r} do not have the same classes; name them alike")
         self.levels = class_levels(self.train, self.data.taxonomy)
         self.outliers: dict[str, str] = {}
+        self.same = rows_in(self.test, self.train)
 
     def judge(
         self,
@@ -160,7 +162,10 @@ class JudgedSet:
         drawn_anew = self.train.for_probe() if probe == "paper" else None  # is refused, if need be, before all work
         for source in (self.train, self.test):
             _tell_notes(source, source.source, say)
-        samples = [load_samples(run, s, self.levels, f"{self._prefix}{side}", tell) for side, s in self._sides()]
+        train, test = (load_samples(run, s, self.levels, f"{self._prefix}{side}", tell) for side, s in self._sides())
+        test = replace(test, same=self.same)
+        if test.shared:
+            say(f"{self.data.source}: {shared_note(test)}")
         others = {
             name: _outlier_source(run, place)
             for name, place in by_name(list(outliers), _outlier_name, "outlier sets").items()
@@ -171,7 +176,8 @@ class JudgedSet:
         if run.recipe.ranks is not None and not self.on:
             ranks = build_ranks(run.recipe, self.train, class_paths(self.train, self.data.taxonomy), run.brought)
         verdict = judge(
-            *samples,
+            train,
+            test,
             outliers={name: _outliers(run, name, source, tell, say) for name, source in others.items()},
             probe=probe,
             epoch_features=None if drawn_anew is None else _epoch_features(run, drawn_anew),
@@ -230,6 +236,7 @@ class JudgedSet:
             "paths": class_paths(self.test, self.data.taxonomy),
             "levels": self.levels,
             "grouping": levels_fingerprint(self.levels),
+            "same": None if self.same is None else self.same.tolist(),
             **sides,
         }
 
@@ -351,10 +358,13 @@ def evaluate_files(
         tell: is told how far it is.
         say: is told what a person should know.
     """
-    samples = read_samples(train, test, taxonomy=taxonomy, say=say)
-    width = samples[0].features.shape[1]
+    known, asked = read_samples(train, test, taxonomy=taxonomy, say=say)
+    if known.features.equal(asked.features):  # one file, or a copy of it
+        asked = replace(asked, same=torch.arange(len(asked.features)))
+        say(shared_note(asked))
+    width = known.features.shape[1]
     far = by_name(list(outliers), lambda path: outlier_name(str(path)), "outlier sets")
-    verdict = judge(*samples, outliers={name: read_outliers(path, width) for name, path in far.items()}, tell=tell)
+    verdict = judge(known, asked, outliers={name: read_outliers(path, width) for name, path in far.items()}, tell=tell)
     if out is not None:
         read = {"train": str(train), "test": str(test), "outliers": list(map(str, outliers)), "taxonomy": taxonomy}
         found = {"metrics": verdict.metrics, "protocol": verdict.protocol}

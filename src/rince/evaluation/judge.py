@@ -21,6 +21,7 @@ from rince.ranks import RankSource
 from rince.terminal import Tell, nobody
 
 BINS = 60
+SHARED = "shared samples"  # a protocol of no metric
 Place = TypeVar("Place")
 
 
@@ -44,6 +45,14 @@ class Verdict(NamedTuple):
     """How each kind of number was made, by the name of its metric."""
     figures: dict[str, Any]
     """Plain values that figures are drawn from."""
+
+
+def shared_note(test: Samples) -> str:
+    """What it means that samples of a test set lie in the training set, too."""
+    return (
+        f"{test.shared:,} of {len(test.features):,} test samples lie in the training set, too: in retrieval and by "
+        "nearest neighbours none finds itself; probe and Gaussians were made from them"
+    )
 
 
 def judge(
@@ -97,6 +106,8 @@ def judge(
         metrics |= {Named(metric, qualifier, on).name: value for qualifier, value in found.items()}
         if found:
             protocol[metric.name] = metric.protocol.format_map(evidence.words)
+    if test.shared:
+        protocol[SHARED] = shared_note(test)
     tell("done", len(METRICS), len(METRICS))
     return Verdict(metrics, protocol, _figures(evidence, on))
 

@@ -25,11 +25,19 @@ class Samples:
         features: `(samples, dim)`: what is judged.
         levels: name of the level, the classes first → `(samples,)` int64.
         embeddings: `(samples, dim)` after the head, if that is known apart from the features.
+        same: of a test set, `(samples,)`: the row of each in the training set, where it does not find itself; -1 where
+            it is not there, None if none is.
     """
 
     features: Tensor
     levels: dict[str, Tensor]
     embeddings: Tensor | None = None
+    same: Tensor | None = None
+
+    @property
+    def shared(self) -> int:
+        """How many lie in the training set, too."""
+        return 0 if self.same is None else int((self.same >= 0).sum())
 
     @property
     def labels(self) -> Tensor:

@@ -248,5 +248,6 @@ def made_of(run: TrainedRun, samples: str, version: str = rince.__version__) -> 
         samples=samples,
         data=data.model_dump(mode="json", include=set(type(data).model_fields) - set(DataSettings.model_fields)),
         views=views.model_dump(mode="json"),
+        pixels=data.input_facts(views),  # by which rules they are made
         rince=version,
     )

@@ -72,9 +72,10 @@ def sample_size(maps: int) -> int:
 def map_run(shown: Shown, rows: Tensor) -> RunMap:
     """Places a sample of the test set and looks up what of the training set is nearest, by cosine before the head."""
     features = shown.test.features[rows]
-    k = min(NEIGHBOURS, len(shown.train.features))
+    k = min(NEIGHBOURS, len(shown.train.features) - int(shown.test.shared > 0))
     queries, gallery = unit_vectors(features, "features"), unit_vectors(shown.train.features, "features")
-    near = nearest(queries, gallery, k)
+    same = None if shown.test.same is None else shown.test.same[rows]
+    near = nearest(queries, gallery, k, same=same)
     table = ranks_of(shown.train, shown.test).table
     places = tsne(features) if len(rows) >= 3 else torch.rand(len(rows), 2)
     places = places - places.min(dim=0).values

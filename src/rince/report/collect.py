@@ -143,7 +143,8 @@ def _open(folder: Path, brought: Brought, albums: dict[tuple[str, str], Album], 
         own = not other_set(noted["source"], run.recipe.data.source)
         sides = [(side, side if own else f"{name}-{side}") for side in ("train", "test")]
         pair = [_samples(run, noted, side, kept_as, results["rince"]) for side, kept_as in sides]
-        samples[name] = (pair[0], pair[1])
+        same = None if noted.get("same") is None else torch.tensor(noted["same"])
+        samples[name] = (pair[0], replace(pair[1], same=same))
         _refuse_changed_data(run, noted, sets[name])
     return replace(shown, samples=samples)
 

@@ -25,6 +25,7 @@ from rince.sources.image_file import OpenedImage, Pixels
 from rince.sources.source import Made, Preview, Source
 from rince.sources.splits import SPLITS, chosen_classes, lower_places, places_in_class, split_folders
 from rince.terminal import shown_progress
+from rince.views.centre import resized_sides
 from rince.views.pixels import Cropped, PixelViews, with_channels
 from rince.views.tensors import ViewParameters, joined
 
@@ -175,7 +176,8 @@ class ImageFiles(Images):
 
         def prepare(index: int) -> Tensor:
             with self.opened(index) as opened:
-                shrinkage = opened.shrinkage(min(opened.height, opened.width), views.size)
+                sides = opened.height, opened.width
+                shrinkage = opened.shrinkage(min(sides), min(resized_sides(*sides, views.size)))
                 image = torch.from_numpy(opened.pixels(shrinkage))
             return views.resize_and_normalise(with_channels(image[None], len(views.mean)))
 
@@ -288,7 +290,7 @@ def cut(image: OpenedImage, boxes: list[list[int]], out: Tensor) -> None:
 
     Args:
         image: not yet decoded.
-        boxes: top, left, height and width of every view, in pixels of the stored image.
+        boxes: top, left, height and width of every view, in pixels of the whole image.
         out: `(views, 3, size, size)` uint8, where the crops go.
     """
     size = out.shape[-1]

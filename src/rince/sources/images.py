@@ -27,6 +27,7 @@ from rince.sources.part import TestPart, with_test_part
 from rince.sources.source import InMemory, Preview, Source
 from rince.sources.splits import split_folders, split_part
 from rince.sources.tables import HUB_NAME, hub_splits
+from rince.views.centre import ROOM
 from rince.views.pixels import PixelViewSettings, with_channels
 
 EMBEDDED = ("fashion",)
@@ -74,7 +75,11 @@ class ImageData(DataSettings):
 
     def input_facts(self, views: PixelViewSettings) -> dict[str, Any]:
         """How pixels are made."""
-        return views.input_facts()
+        size = views.build().size
+        return views.input_facts(
+            f"turned upright as EXIF says, shorter side resized (bilinear, antialiased) to {round(size * ROOM)} if it "
+            f"is above {size}, else to {size}"
+        )
 
     def usual_shape(self, views: PixelViewSettings) -> tuple[int, ...]:
         """Channels, height and width."""

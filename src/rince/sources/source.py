@@ -6,6 +6,7 @@ with a row for every sample; what the loop does with one is here, too.
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import cached_property
@@ -247,6 +248,37 @@ class InMemory(Source):
             self.view(chosen, seed=seed, epoch=epoch, view=number, sample_ids=drawn_by) for number in loaded.numbers
         ]
         return Made(list(views), ids=ids)
+
+
+def rows_in(samples: Source, others: Source) -> Tensor | None:
+    """`(samples,)`: the row of each sample among the others, -1 where it is not there; None if none is.
+
+    The same sample is the same file, through any link, or the same row of the same data.
+    """
+    if samples is others:
+        return torch.arange(len(samples))
+    places = [_files_of(each) for each in (samples, others)]
+    if places[0] is not None and places[1] is not None:
+        there = {file: row for row, file in reversed(list(enumerate(places[1]))) if file is not None}
+        found = torch.tensor([-1 if file is None else there.get(file, -1) for file in places[0]], dtype=torch.int64)
+        return found if bool((found >= 0).any()) else None
+    known = samples.knows_content and others.knows_content
+    return torch.arange(len(samples)) if known and samples.fingerprint == others.fingerprint else None
+
+
+def _files_of(source: Source) -> list[tuple[int, int] | None] | None:
+    """Device and number of every sample's file, None for one that has none any more; None if samples have no files."""
+    if len(source) == 0 or source.file(0) is None:
+        return None
+    found: list[tuple[int, int] | None] = []
+    for row in range(len(source)):
+        try:
+            file = source.file(row)
+            noted = None if file is None else os.stat(file)
+        except OSError:
+            noted = None
+        found.append(None if noted is None else (noted.st_dev, noted.st_ino))
+    return found
 
 
 def rows_of(batch: Batch, rows: Tensor) -> Batch:

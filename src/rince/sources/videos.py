@@ -91,7 +91,7 @@ class VideoData(DataSettings):
 
     def input_facts(self, views: PixelViewSettings) -> dict[str, Any]:
         """How pixels are made."""
-        return views.input_facts()
+        return views.input_facts(f"shorter side of frames resized to {views.build().size} (bilinear)")
 
     def usual_shape(self, views: PixelViewSettings) -> tuple[int, ...]:
         """Channels, frames, height and width."""

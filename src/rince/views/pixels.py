@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Annotated, Any, NamedTuple
 
 import torch
-import torch.nn.functional as F
 from pydantic import Field, PositiveFloat, PositiveInt
 from torch import Tensor
 
@@ -26,6 +25,7 @@ from rince.devices import constant, in_float64
 from rince.draws import uniform
 from rince.errors import ConfigError, ShapeError
 from rince.views import tensors
+from rince.views.centre import resized_centre
 from rince.views.tensors import IDENTITY, LUMA, ViewParameters
 
 TRIES = 10  # to fit a crop into the image, before the central one is taken
@@ -60,10 +60,10 @@ class PixelViewSettings(Section):
         """What makes such views."""
         return PixelViews(**dict(self.filled(*USUAL)))
 
-    def input_facts(self) -> dict[str, Any]:
-        """How testing makes pixels into what an encoder takes."""
-        how = "from 0 to 1, shorter side resized (bilinear, antialiased), centre cut out, (pixel - mean) / std"
+    def input_facts(self, sides: str) -> dict[str, Any]:
+        """How testing makes pixels into what an encoder takes; `sides`: what images are resized to."""
         made = self.build()
+        how = f"{sides}, centre of {made.size} cut out, from 0 to 1, (pixel - mean) / std"
         return {"pixels": how, "mean": list(made.mean), "std": list(made.std)}
 
 
@@ -231,7 +231,7 @@ class PixelViews:
         return PixelViews(size=self.size, jitter=None, grayscale=0.0, mean=self.mean, std=self.std)
 
     def resize_and_normalise(self, images: Tensor) -> Tensor:
-        """The view for testing: the shorter side brought to `size`, the centre cut out, nothing random.
+        """The view for testing: resized and the centre cut out, see `rince.views.centre`; nothing random.
 
         Args:
             images: as `__call__` takes them.
@@ -240,15 +240,8 @@ class PixelViews:
             `(batch, channels, [time,] size, size)` float32, normalised.
         """
         self._check_images(images)
-        batch, channels, height, width = len(images), images.shape[1], *images.shape[-2:]
-        pixels = images.reshape(batch, -1, height, width).to(torch.float32).div_(255)
-        shorter = min(height, width)
-        if shorter != self.size:
-            height, width = height * self.size // shorter, width * self.size // shorter
-            pixels = F.interpolate(pixels, (height, width), mode="bilinear", align_corners=False, antialias=True)
-        top, left = round((height - self.size) / 2), round((width - self.size) / 2)
-        pixels = pixels[..., top : top + self.size, left : left + self.size]
-        pixels = self._normalise(pixels.reshape(batch, channels, -1, self.size * self.size))
+        pixels = resized_centre(images, self.size).div(255)
+        pixels = self._normalise(pixels.reshape(*images.shape[:2], -1, self.size * self.size))
         return pixels.view(*images.shape[:-2], self.size, self.size)
 
     def _normalise(self, pixels: Tensor) -> Tensor:
