@@ -53,6 +53,7 @@ VECTORS = "tests/train/test_vectors.py"
 DOORS = "tests/train/test_doors.py"
 TABLES = "tests/unit/test_tables.py"
 TEXTS_READ = "tests/unit/test_texts.py"
+METRICS = "tests/unit/test_metrics.py"
 
 BREAKAGES = (
     # Margins and learning rates.
@@ -498,8 +499,8 @@ BREAKAGES = (
     # Judging: probe, retrieval, outliers, geometry.
     Breakage(
         "auroc-swapped",
-        "_each(lambda e: e.gaussian, auroc)",
-        "_each(lambda e: e.gaussian, lambda a, b: auroc(b, a))",
+        "_each(lambda e: e.gaussian, shares_below)",
+        "_each(lambda e: e.gaussian, lambda a, b: 1 - shares_below(a, b))",
         f"{JUDGE} -k inliers",
     ),
     Breakage(
@@ -532,7 +533,12 @@ BREAKAGES = (
         "lr_scheduler.MultiStepLR(optimizer, MILESTONES, 1.0)",
         f"{PROBE} -k schedule",
     ),
-    Breakage("best-epoch-off-by-one", "accuracies[best], best + 1)", "accuracies[best], best)", f"{PROBE} -k schedule"),
+    Breakage(
+        "best-epoch-off-by-one",
+        "accuracies[best], best + 1, right)",
+        "accuracies[best], best, right)",
+        f"{PROBE} -k schedule",
+    ),
     Breakage(
         "probe-sees-one-epoch-of-crops",
         "for step in feed.epoch(epoch)]",
@@ -545,7 +551,25 @@ BREAKAGES = (
         "self.train.features",
         f"{JUDGE} -k epochs",
     ),
-    Breakage("levels-share-one-curve", "curves[min(number, len(curves) - 1)]", "curves[0]", f"{JUDGE} -k every_level"),
+    Breakage("levels-share-one-curve", "{level: min(number, last)", "{level: 0", f"{JUDGE} -k every_level"),
+    Breakage(
+        "after-the-head-is-before",
+        "test=Samples(self.test.embeddings, self.test.levels)",
+        "test=Samples(self.test.features, self.test.levels)",
+        f"{METRICS} -k after_the_head",
+    ),
+    Breakage(
+        "queries-in-order-of-classes",
+        "torch.cat([chosen for chosen, _ in told])",
+        "torch.arange(sum(len(v) for _, v in told))",
+        "tests/unit/test_retrieval.py -k its_own_numbers",
+    ),
+    Breakage(
+        "ties-of-inliers-count-nothing",
+        "inlier_scores, right=True)\n    return twice",
+        "inlier_scores)\n    return twice",
+        "tests/unit/test_outliers.py -k shares",
+    ),
     Breakage(
         "gains-from-zero",
         "gains = (highest + 1 - found.ranks).double()",

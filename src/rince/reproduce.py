@@ -3,9 +3,11 @@
 Each run is a process of its own, so that one that fails takes no other with it. What is done is skipped, what was
 interrupted goes on. The folder:
 
-table.md table.tex table.csv     the table, rewritten after every run
+table.md table.tex table.csv     the table, before and after the head, rewritten after every run; below it the
+differences.csv                  differences of rows that it compares
 runs/<row>/seed-<n>/             run folders, with seed-<n>.train.log and seed-<n>.evaluate.log beside them
-summary/                         what is worth keeping: the table, and a small JSON file per run
+summary/                         what is worth keeping: the table, a small JSON file per run, and queries.npz, what
+                                 every row does with every test query, mean over seeds: for differences of any two rows
 """
 
 from __future__ import annotations
@@ -33,8 +35,11 @@ from rince.errors import ConfigError, DataError
 from rince.evaluation.metrics.accuracy import BEST_TEST, FINETUNED
 from rince.evaluation.metrics.detection import AUROC
 from rince.evaluation.metrics.metric import Named
+from rince.evaluation.queries import QUERIES, Queries, mean_over_seeds, read_queries
 from rince.files import write_whole
 from rince.hierarchy.class_lists import outlier_name
+from rince.report import differences
+from rince.report.differences import Compared, columns_of, packed, unpacked
 from rince.report.tables import Table, beside_the_paper, csv_text, latex, markdown, paper_tables
 from rince.sources.splits import other_set
 from rince.terminal import Say
@@ -42,6 +47,7 @@ from rince.train.record import CHECKPOINT, ENVIRONMENT, RECIPE
 
 SEEDS = (123, 546, 937)
 RESULTS = "results.json"
+QUERIES_OF_ROWS = "queries.npz"
 # Where data is found by its name in the tables: below --data, or on the hub.
 HUB = {"cifar100": "uoft-cs/cifar100", "cifar10": "uoft-cs/cifar10", "tiny-imagenet": "zh-plus/tiny-imagenet"}
 
@@ -107,6 +113,9 @@ class Reproduction:
         known = tables[self.table]["runs"]
         if not known:
             raise ConfigError(f"table {self.table!r} has no recipes yet")
+        strange = [row for pair in tables[self.table].get("compare", []) for row in pair if row not in known]
+        if strange:
+            raise ConfigError(f"table {self.table!r} compares {strange[0]!r}, which is no row that can be run")
         missing = [row for row in self.rows or [] if row not in known]
         if missing:
             raise ConfigError(
@@ -223,11 +232,13 @@ class Reproduction:
         ]
         done = [job for job in there if is_done(job)]
         results: dict[str, list[dict[str, Any]]] = {}
+        queries: dict[str, list[Queries]] = {}
         summary = self.out / "summary"
         summary.mkdir(exist_ok=True)
         for job in done:
             found = json.loads((job.folder / RESULTS).read_text())
             results.setdefault(job.row, []).append(found)
+            queries.setdefault(job.row, []).extend(filter(None, [read_queries(job.folder)]))
             kept = {
                 "row": job.row,
                 "commands": [shlex.join(command) for command in job.commands],
@@ -238,8 +249,12 @@ class Reproduction:
             text = json.dumps(kept, indent=1, ensure_ascii=False) + "\n"
             write_whole(summary / f"{_slug(job.row)}-seed-{job.seed}.json", text)
         table = beside_the_paper(self.table, results)
+        means = packed({row: columns_of(mean_over_seeds(seeds), table.metrics) for row, seeds in queries.items()})
+        write_whole(summary / QUERIES_OF_ROWS, means)
+        # From what is kept, so that anybody can make them again.
+        compared = differences.between(unpacked(means), paper_tables()[self.table].get("compare", []), table.metrics)
         for folder in (self.out, summary):
-            write_table(table, folder)
+            write_table(table, folder, compared)
 
     def _source(self, text: str) -> str:
         """Where data lies; `name:list` for a part of its classes."""
@@ -274,10 +289,15 @@ def _stop_signals() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def write_table(table: Table, folder: Path) -> None:
-    """The table in three formats."""
-    for name, text in (("md", markdown(table)), ("tex", latex(table)), ("csv", csv_text(table))):
-        write_whole(folder / f"table.{name}", text)
+def write_table(table: Table, folder: Path, compared: Sequence[Compared] = ()) -> None:
+    """The table in three formats, and below it the differences."""
+    texts = {"table.md": markdown(table), "table.tex": latex(table), "table.csv": csv_text(table)}
+    if compared:
+        texts["table.md"] += "\n" + differences.markdown(compared)
+        texts["table.tex"] += "\n" + differences.latex(compared)
+        texts["differences.csv"] = differences.csv_text(compared)
+    for name, text in texts.items():
+        write_whole(folder / name, text)
 
 
 def is_done(job: Job) -> bool:
@@ -293,6 +313,7 @@ def is_done(job: Job) -> bool:
         {named.name for named in wanted} <= results["metrics"].keys()
         and results["step"] == results["of_steps"]
         and (job.folder / CHECKPOINT).exists()
+        and (job.folder / QUERIES).exists()
     )
 
 

@@ -8,8 +8,10 @@ import pytest
 import torch
 from matplotlib.figure import Figure
 
+from rince.evaluation.paired import Difference
 from rince.report import figures, numbers
 from rince.report.collect import Level
+from rince.report.differences import Compared
 from rince.report.tables import compare
 
 LEVELS = (Level("class", ("a", "b", "c", "d"), (0, 1, 2, 3)), Level("kind", ("x", "y"), (0, 1, 0, 1)))
@@ -152,15 +154,33 @@ def test_training_curves_are_those_of_their_own_run(runs, painted):
 
 def test_what_a_reader_must_know_stands_below_the_table(runs):
     table = compare([run.results for run in runs], ["retrieval/class/map"])
-    assert numbers.comparison(table, runs).endswith('<p class="note">test/1 is best in 1 of 1 columns.</p>')
+    assert numbers.comparison(table, [], runs).endswith('<p class="note">test/1 is best in 1 of 1 columns.</p>')
     short = [run_of(0, step=5), run_of(1)]
-    assert "Not trained to the end: run 0.</p>" in numbers.comparison(table, short)
+    assert "Not trained to the end: run 0.</p>" in numbers.comparison(table, [], short)
     paper = {"table": "cifar100", "row": "RINCE-in"}
     for scale, told in (("reduced", True), ("full", False)):
         beside = [run_of(0, scale=scale, paper=paper)]
-        text = numbers.comparison(compare([beside[0].results], ["probe/accuracy"]), beside)
+        text = numbers.comparison(compare([beside[0].results], ["probe/accuracy"]), [], beside)
         assert "in the paper" in text
         assert ("runs here are of reduced scale" in text) == told
+
+
+def test_each_place_has_a_table_and_differences_of_its_own(runs):
+    for run, value in zip(runs, (0.25, 0.375), strict=True):
+        run.results["metrics"]["retrieval/class/map after the head"] = value
+    names = ["retrieval/class/map", "retrieval/class/map after the head"]
+    table = compare([run.results for run in runs], names)
+    cells = dict(zip(names, (Difference(0.1, -0.02, 0.2), Difference(-0.125, -0.2, -0.01)), strict=True))
+    text = numbers.comparison(table, [Compared("test/1", "test/0", cells)], runs)
+    before, after = text.split("<h3>Embeddings, after the head</h3>")
+    assert before.count("<table>") == after.count("<table>") == 2
+    assert ">0.100</td>" in before
+    assert ">0.375<" in after
+    assert ">0.375<" not in before
+    assert "<td>+0.100 [-0.020, 0.200]</td>" in before.replace(' class="first"', "")  # neither gain nor loss
+    assert '<em>-0.125 [-0.200, -0.010]<span class="sr"> loss</span></em>' in after
+    assert "test/1 is best in 1 of 1 columns before the head." in after
+    assert "test/1 is best in 1 of 1 columns after the head." in after
 
 
 def test_protocols_say_which_runs_they_are_of_where_runs_differ():

@@ -89,8 +89,8 @@ def test_every_measured_name_is_of_exactly_one_metric_and_every_metric_is_measur
         readers = [m for m in METRICS if m.read(name)]
         assert readers == [metric], name
         assert parse(name).name == name
-        assert good.protocol[metric.name]
-        assert "{" not in good.protocol[metric.name]
+        assert good.protocol[parse(name).protocol]
+        assert "{" not in good.protocol[parse(name).protocol]
         assert isinstance(value, (float, int))
         seen.add(metric)
     assert seen == set(METRICS)
@@ -143,18 +143,28 @@ def test_nothing_is_measured_without_evidence():
          "Outliers: imagenet-outliers-*", "AUROC %"),
         ("geometry/similarity/before/rank12 on x", SIMILARITY, "before/rank12", "x", "similarity before/rank12 on x",
          "", "similarity"),
+        ("probe/accuracy after the head", PROBE, "", "", "probe accuracy, after the head", "Probe, after the head",
+         "accuracy %"),
+        ("retrieval/class/map after the head on a b", MAP, "class", "a b", "mAP class on a b, after the head",
+         "Same class on a b, after the head", "mAP"),
         ("geometry/similarity/alignment", ALIGNMENT, "similarity", "", "alignment similarity", "", "alignment"),
     ],
 )  # fmt: skip
 def test_a_name_is_taken_apart_in_one_place(name, metric, qualifier, on, heading, group, column):
     found = parse(name)
-    assert found == (metric, qualifier, on)
+    assert found == (metric, qualifier, on, "after" if " after the head" in name else "before")
     assert (found.name, found.heading, found.group, found.column) == (name, heading, group, column)
 
 
-@given(st.sampled_from([m for m in METRICS if m is not SIMILARITY]), st.text(min_size=1), st.text(min_size=1))
-def test_any_level_and_any_set_come_back(metric, qualifier, on):
-    named = Named(metric, qualifier if "{}" in metric.pattern else "", on.replace("/", "-"))
+@given(
+    st.sampled_from([m for m in METRICS if m is not SIMILARITY]),
+    st.text(min_size=1) | st.just("x after the head"),
+    st.text(min_size=1) | st.just("x after the head"),
+    st.booleans(),
+)
+def test_any_level_any_set_and_both_places_come_back(metric, qualifier, on, after):
+    place = "after" if after and metric.both_places else "before"
+    named = Named(metric, qualifier if "{}" in metric.pattern else "", on.replace("/", "-"), place)
     assert parse(named.name) == named
     own = named._replace(on="")
     assert parse(own.name) == own
@@ -163,7 +173,8 @@ def test_any_level_and_any_set_come_back(metric, qualifier, on):
 @pytest.mark.parametrize(
     "name",
     ["probe/kth/accuracy", "retrieval/map", "retrieval//map", "accuracy", "", "probe/accuracy on ", "ranking/class/ndcg",
-     "probe/accuracy on a/b"],
+     "probe/accuracy on a/b", "probe/accuracy on a after the head/b", "geometry/uniformity after the head",
+     "finetune/accuracy after the head", "probe/accuracy  after the head"],
 )  # fmt: skip
 def test_an_unknown_name_is_refused(name):
     with pytest.raises(
@@ -280,12 +291,14 @@ def test_another_set_stands_at_the_end_of_every_name():
     train, test, far = samples(0, 12, 0.4), samples(1, 6, 0.4), {"o": strangers(0.5)}
     own, other = judge(train, test, outliers=far), judge(train, test, outliers=far, on="films on ice")
     assert {f"{name} on films on ice": value for name, value in own.metrics.items()} == other.metrics
+    assert own.queries.keys() == {name.removesuffix(" on films on ice") for name in other.queries}
     assert own.protocol == other.protocol
-    assert list(other.figures["curves"]) == ["class on films on ice", "group on films on ice"]
+    levels = ["class", "group", "class after the head", "group after the head"]
+    assert list(other.figures["curves"]) == [f"{level} on films on ice" for level in levels]
     assert list(other.figures["outliers"]) == ["o on films on ice"]
-    for metric, kind in ((MAP, "curves"), (AUROC, "outliers")):
-        for found in (own, other):
-            assert [named.where for named in values_of(metric, found.metrics)] == list(found.figures[kind])
+    for found in (own, other):
+        assert [named.where for named in values_of(MAP, found.metrics)] == list(found.figures["curves"])
+        assert [named.where for named in values_of(AUROC, found.metrics)] == list(found.figures["outliers"])
 
 
 def test_one_sort_and_one_fit_serve_all_metrics(monkeypatch):
@@ -295,14 +308,13 @@ def test_one_sort_and_one_fit_serve_all_metrics(monkeypatch):
         counted = lambda *a, whole=whole, name=name, **k: calls.append(name) or whole(*a, **k)  # noqa: E731
         monkeypatch.setattr(evidence, name, counted)
     verdict(0.4, rank_source=None, probe="fast")
-    expected = {
-        "ranked_retrieval": 1,
-        "ClassGaussians": 2,
-        "neighbour_score": 3,
-        "linear_probe": 1,
-        "class_similarity": 2,
-    }
-    assert {name: calls.count(name) for name in calls} == expected
+    once = {"ranked_retrieval": 1, "ClassGaussians": 2, "neighbour_score": 3, "linear_probe": 1, "class_similarity": 2}
+    both = {name: 2 * times for name, times in once.items()} | {"class_similarity": 2}
+    after = {name: strangers(0.4)[:, :9] for name in ("far/off", "b")}
+    for options, expected in (({"after_head": False}, once), ({"outlier_embeddings": after}, both)):
+        calls.clear()
+        verdict(0.4, rank_source=None, probe="fast", **options)
+        assert {name: calls.count(name) for name in calls} == expected
 
 
 def test_progress_names_the_metric_and_comes_to_its_end():
@@ -310,11 +322,12 @@ def test_progress_names_the_metric_and_comes_to_its_end():
     train, test = samples(0, 12, 0.4), samples(1, 6, 0.4)
     judge(train, test, tell=lambda *what: told.append(what))
     named = [what for what, _, _ in told if not re.match(r"probe \d", what)]
-    assert named == [*(metric.name for metric in METRICS), "done"]
+    after = [f"{metric.name} after the head" for metric in METRICS if metric.both_places]
+    assert named == [*(metric.name for metric in METRICS), *after, "done"]
     assert [done for _, done, _ in told] == sorted(done for _, done, _ in told)
-    assert told[-1] == ("done", 18, 18)
+    assert told[-1] == ("done", 30, 30)
     probing = {done for what, done, _ in told if re.match(r"probe \d", what)}
-    assert probing == {METRICS.index(PROBE)}
+    assert probing == {METRICS.index(PROBE), len(METRICS)}
 
 
 def test_the_papers_probe_measures_its_best_epoch_too(good):
@@ -322,3 +335,76 @@ def test_the_papers_probe_measures_its_best_epoch_too(good):
     assert good.metrics["probe/best_test_accuracy"] == good.metrics["probe/accuracy"] == 1
     assert good.protocol["probe/accuracy"].startswith("SGD, learning rate 5")
     assert verdict(0.4, probe="fast").protocol["probe/accuracy"].startswith("logistic regression")
+
+
+# Both places, and every query.
+
+
+def test_after_the_head_is_what_embeddings_alone_would_give():
+    train, test = samples(0, 12, 0.4), samples(1, 6, 0.4)
+    far, far_after = {"o": strangers(0.5)}, {"o": strangers(0.3)[:, :9]}
+    found = judge(
+        train, test, outliers=far, outlier_embeddings=far_after, rank_source=TRAINED, probe="paper", rank_name="a tree"
+    )
+    alone = judge(
+        *(Samples(each.embeddings, each.levels) for each in (train, test)), outliers=far_after, rank_source=TRAINED
+    )
+    after = {named.name: value for name, value in found.metrics.items() if (named := parse(name)).place == "after"}
+    expected = {f"{name} after the head": v for name, v in alone.metrics.items() if parse(name).metric.both_places}
+    assert len(expected) == 6 + 4 + 1 + 4
+    assert after == expected
+    assert sum(value != found.metrics[name.removesuffix(" after the head")] for name, value in after.items()) > 12
+    before = judge(train, test, outliers=far, rank_source=TRAINED, probe="paper", after_head=False)
+    assert before.metrics == {name: value for name, value in found.metrics.items() if name not in after}
+    assert {n: f for n, f in found.figures["curves"].items() if n in before.figures["curves"]} == before.figures[
+        "curves"
+    ]
+
+
+def test_protocols_say_which_place(good):
+    train, test = samples(0, 12, 0.4), samples(1, 6, 0.4)
+    protocol = judge(
+        train, test, outliers={"o": strangers(0.4)}, outlier_embeddings={"o": strangers(0.4)[:, :9]}
+    ).protocol
+    both = [metric.name for metric in METRICS if metric.both_places and metric.name in protocol]
+    assert len(both) == 10
+    for name in both:
+        assert "features before the head" in protocol[name]
+        assert "embeddings after the head" not in protocol[name]
+        assert "embeddings after the head" in protocol[f"{name} after the head"]
+        assert "features before the head" not in protocol[f"{name} after the head"]
+    # The paper's probe is of features; after the head the fast one is enough.
+    assert good.protocol["probe/accuracy"].startswith("SGD")
+    assert good.protocol["probe/accuracy after the head"].startswith("logistic regression")
+
+
+def test_without_embeddings_there_is_one_place():
+    train, test = samples(0, 12, 0.4), samples(1, 6, 0.4)
+    for left in ((Samples(train.features, train.levels), test), (train, Samples(test.features, test.levels))):
+        assert all(parse(name).place == "before" for name in judge(*left).metrics)
+
+
+def test_means_over_queries_are_the_numbers(good):
+    of_means = {named.metric.name for name in good.queries if (named := parse(name))}
+    assert of_means == {
+        *("finetune/accuracy", "probe/accuracy", "retrieval/recall@1", "retrieval/recall@5", "retrieval/map"),
+        *("ranking/ndcg", "ranking/order_accuracy", "ranking/trained/ndcg", "ranking/trained/order_accuracy"),
+        *("outliers/auroc", "outliers/auroc_tied", "outliers/auroc_neighbours"),
+    }
+    assert "retrieval/group/map after the head" in good.queries
+    for name, values in good.queries.items():
+        assert values.shape == (6 * CLASSES,)
+        assert float(values.nanmean()) == good.metrics[name]
+
+
+def test_every_query_is_judged_by_itself():
+    train, test = samples(0, 12, 0.3), samples(1, 6, 0.3)
+    queries = judge(train, test, outliers={"o": strangers(0.2)}).queries
+    for place, vectors in (("", lambda each: each.features), (" after the head", lambda each: each.embeddings)):
+        unit = [torch.nn.functional.normalize(vectors(x), dim=1).double().numpy() for x in (test, train)]
+        cosines = unit[0] @ unit[1].T
+        hits = test.levels["group"].numpy()[:, None] == train.levels["group"].numpy()
+        expected = [average_precision_score(*both) for both in zip(hits, cosines, strict=True)]
+        assert queries[f"retrieval/group/map{place}"].numpy() == pytest.approx(np.array(expected), abs=1e-6)
+        first = np.take_along_axis(hits, cosines.argmax(axis=1)[:, None], axis=1)[:, 0]
+        assert queries[f"retrieval/group/recall@1{place}"].tolist() == first.tolist()

@@ -9,6 +9,7 @@ from sklearn.neighbors import NearestNeighbors
 
 from rince import ConfigError, DataError, ShapeError
 from rince.evaluation import ClassGaussians, auroc, fpr_at_recall, neighbour_score
+from rince.evaluation.outliers import shares_below
 
 
 def features(dim, samples=240, classes=4, seed=0, spread=0.4):
@@ -179,3 +180,16 @@ def test_bad_input_is_named(call, error, match):
     inliers, labels, _ = features(9)
     with pytest.raises(error, match=match):
         call(inliers, labels)
+
+
+@pytest.mark.parametrize("steps", [3, 1000])  # with many ties, and with few
+def test_shares_below_are_the_auroc_of_each_inlier(steps):
+    draws = np.random.default_rng(steps)
+    inliers, outliers = draws.integers(0, steps, 70) / 8.0, draws.integers(0, steps, 90) / 8.0 - 0.125 * steps / 4
+    shares = shares_below(torch.tensor(inliers), torch.tensor(outliers))
+    expected = [np.mean((outliers < one) + 0.5 * (outliers == one)) for one in inliers]
+    assert shares.tolist() == pytest.approx(expected, abs=1e-12)
+    whole = roc_auc_score(np.repeat([1, 0], [70, 90]), np.concatenate([inliers, outliers]))
+    assert float(shares.mean()) == pytest.approx(whole, abs=1e-12)
+    alone = [roc_auc_score([1] + 90 * [0], [one, *outliers]) for one in inliers]
+    assert shares.tolist() == pytest.approx(alone, abs=1e-12)

@@ -17,12 +17,14 @@ import pytest
 import torch
 import yaml
 from PIL import Image
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 from browser.made import BREAKOUT, CLASSES, COLOURS, EVIL, KIN, LEVELS, RECIPE, TEST, TREE, made, parse
 from rince.config import load_recipe
+from rince.evaluation.paired import paired_difference
 from rince.report.atlas import balanced_sample, sample_size
 from rince.report.collect import Level, _name
+from rince.report.differences import difference_text
 from rince.report.drawing import INK, RUNS, clean, draw, group_marks, inline_svg
 from rince.report.figures import binned, training_curves
 from rince.report.page import _forget_older, safe_json
@@ -50,6 +52,7 @@ def test_every_figure_is_there_as_png_and_svg(report):
     kinds = ("training-terms", "training-similarity", "training-violated", "similarity-before", "similarity-after")
     expected = {f"{kind}-{name}" for kind in kinds for name in RUN_NAMES}
     expected |= {f"{kind}-{level}" for kind in ("precision-recall", "plane") for level in ("1-class", "2-kin-kind")}
+    expected |= {f"precision-recall-{level}-after-the-head" for level in ("3-class", "4-kin-kind")}
     expected |= {"outliers-1-fashion-roc", f"outliers-1-fashion-scores-{RUN_NAMES[0]}"}
     expected |= {f"map-{name}-{level}" for name in (RUN_NAMES[0], RUN_NAMES[2]) for level in ("1-class", "2-kin-kind")}
     files = sorted(path.name for path in (report.out / "figures").iterdir() if path.name != ".written")
@@ -76,7 +79,8 @@ def test_table_files_hold_the_mean_over_seeds(report):
         first, second, other = (results(run)["metrics"][metric] for run in report.runs)
         assert float(rows[RECIPE, metric]["mean"]) == pytest.approx((first + second) / 2)
         assert float(rows["test/flat", metric]["mean"]) == pytest.approx(other)
-    assert (report.out / "table.md").read_text("utf-8").count("\n") == 4
+    grids = (report.out / "table.md").read_text("utf-8").split("\n\n")
+    assert [grid.rstrip().count("\n") + 1 for grid in grids] == [4, 4, 3, 3, 1]  # numbers and differences, both places
     assert r"\begin{tabular}" in (report.out / "table.tex").read_text("utf-8")
 
 
@@ -86,6 +90,27 @@ def test_comparison_on_the_page_agrees_with_the_results(report):
     assert f"{both.mean():.1f} ± {both.std(ddof=1):.1f}" in report.html
     assert f"{other:.1f}" in report.html
     assert "2 seeds: 1, 2" in report.html
+
+
+def test_differences_are_those_of_the_kept_queries(report):
+    kept = [load_file(run / "queries.safetensors") for run in report.runs]
+    for place in ("", " after the head"):
+        name = f"retrieval/class/map{place}"
+        assert [float(each[name].mean()) for each in kept] == pytest.approx(
+            [results(run)["metrics"][name] for run in report.runs], abs=1e-6
+        )
+        ours, theirs = [kept[2][name]], [each[name] for each in kept[:2]]
+        assert difference_text(name, paired_difference(ours, theirs)) in report.html
+
+
+def test_differences_need_the_queries_of_this_checkpoint(report, tmp_path):
+    shutil.copytree(report.runs[2], tmp_path / "run")
+    stale = load_file(tmp_path / "run" / "queries.safetensors")
+    noted = {"checkpoint": "0" * 64, "tests": "{}"}
+    save_file(stale, tmp_path / "run" / "queries.safetensors", metadata=noted)
+    rince("report", report.runs[0], tmp_path / "run", "--out", tmp_path / "out")
+    assert "Differences to" not in (tmp_path / "out" / "index.html").read_text("utf-8")
+    assert "difference" not in (tmp_path / "out" / "table.md").read_text("utf-8")
 
 
 def test_figures_are_the_same_bytes_every_time():

@@ -20,8 +20,7 @@ from oracles.coded_videos import read_number, read_numbers, write_video
 from rince.report.album import Album
 from rince.report.atlas import thumbnail
 from rince.report.films import queries_shown, spread
-from rince.report.numbers import headline
-from rince.report.tables import compare, markdown
+from rince.report.tables import compare, headline, markdown
 from rince.sources.clips import ClipSampler
 from rince.sources.video_index import build_index
 from rince.sources.video_layouts import VideoList
@@ -72,8 +71,11 @@ def test_table_has_the_sets_side_by_side(report):
         "ranking/order_accuracy",
     )
     metrics = [*own, *(f"{name} on {SETS[1]}" for name in own)]
-    rows = [line.split("|")[1:-1] for line in (report.out / "table.md").read_text("utf-8").splitlines()]
+    grids = (report.out / "table.md").read_text("utf-8").split("\n\n")
     first, second, other = (results(run)["metrics"] for run in report.runs)
+    corners = ["recipe", "recipe, after the head", "difference", "difference, after the head"]
+    assert [grid.split(" | ")[0].removeprefix("| ") for grid in grids[:4]] == corners
+    rows = [line.split("|")[1:-1] for line in grids[0].splitlines()]
     assert [len(row) for row in rows] == [11] * 4
     for column, metric in enumerate(metrics, 1):
         scale, digits = (1, 3) if re.search("map|ndcg", metric) else (100, 1)
@@ -83,12 +85,10 @@ def test_table_has_the_sets_side_by_side(report):
         assert f"{other[metric] * scale:.{digits}f}" in rows[3][column]
     numbers = section(report, "numbers")
     groups = [("1", "Probe"), ("2", "Same class"), ("2", "Order of ranks")]
-    assert re.findall(r'colspan="(\d)">(.*?)</th>', numbers) == [
-        *groups,
-        *((number, f"{name} on second") for number, name in groups),
-    ]
+    once = [*groups, *((number, f"{name} on second") for number, name in groups)]
+    assert re.findall(r'colspan="(\d)">(.*?)</th>', numbers) == once * 4  # numbers and differences of both places
     columns = re.findall(r'title="higher is better">(.*?) ↑', numbers)
-    assert columns == ["accuracy %", "R@1 %", "mAP", "NDCG", "in order %"] * 2
+    assert columns == ["accuracy %", "R@1 %", "mAP", "NDCG", "in order %"] * 2 * 4
 
 
 def test_sets_stand_apart_with_the_paper_beside_them():
@@ -112,6 +112,7 @@ def test_figures_are_there_for_every_set_and_none_for_outliers(report):
     kinds = ("training-terms", "training-similarity", "training-violated", "training-validation")
     expected = {f"{kind}-{run}" for kind in (*kinds, "similarity-before", "similarity-after") for run in runs}
     expected |= {f"{kind}-{n}" for kind in ("precision-recall", "plane") for n in ("1-class", "2-class-on-second")}
+    expected |= {f"precision-recall-{n}" for n in ("3-class-after-the-head", "4-class-after-the-head-on-second")}
     expected |= {f"map-{run}-1-class" for run in (runs[0], runs[2])}
     assert names == expected
     assert "outlier" not in report.html.lower().split("</style>")[1].split('<script type="application/json"')[0]

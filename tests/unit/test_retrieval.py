@@ -123,9 +123,10 @@ def test_all_at_once_is_what_each_gives_alone(case):
     queries, gallery, query_labels, gallery_labels = case
     labels = {"query_labels": query_labels, "gallery_labels": gallery_labels}
     found = retrieval.ranked_retrieval(queries, gallery, **labels, rank_source=RANKS)
-    assert found.ndcg == pytest.approx(ndcg(queries, gallery, **labels, rank_source=RANKS), abs=1e-12)
+    gain = ndcg(queries, gallery, **labels, rank_source=RANKS)
+    assert float(found.ndcg.nanmean()) == pytest.approx(gain, abs=1e-12)
     order = rank_order_accuracy(queries, gallery, **labels, rank_source=RANKS)
-    assert found.order_accuracy == pytest.approx(order, abs=1e-12)
+    assert float(found.order_accuracy.nanmean()) == pytest.approx(order, abs=1e-12)
     levels = (torch.arange(5), torch.tensor([0, 0, 1, 2, 2]), torch.tensor([0, 0, 0, 1, 1]))
     assert len(found.curves) == len(levels)
     for curve, group in zip(found.curves, levels, strict=True):
@@ -134,6 +135,41 @@ def test_all_at_once_is_what_each_gives_alone(case):
         )
         assert curve.average == pytest.approx(alone.average, abs=1e-6)
         assert curve.precision.numpy() == pytest.approx(alone.precision.numpy(), abs=1e-6)
+
+
+def test_every_query_has_its_own_numbers(case):
+    queries, gallery, query_labels, gallery_labels = case
+    query_labels = torch.where(torch.arange(37) < 4, 77, query_labels)  # a label that the gallery lacks
+    table = torch.zeros(78, 78, dtype=torch.int8)
+    table[:5, :5] = RANKS.table
+    labels = {"query_labels": query_labels, "gallery_labels": gallery_labels}
+    found = retrieval.ranked_retrieval(queries, gallery, **labels, rank_source=TableRanks(table))
+    of_queries = [*found.average_precisions, found.ndcg, found.order_accuracy]
+    assert len(of_queries) == 5
+    assert all(values.shape == (37,) and values[:4].isnan().all() for values in of_queries)
+    for number, scores in enumerate(cosines(queries, gallery)):
+        if number < 4:
+            continue
+        ranks = RANKS(query_labels[number : number + 1], gallery_labels)[0].numpy()
+        for rank, values in enumerate(found.average_precisions, 1):
+            expected = average_precision_score((ranks > 0) & (ranks <= rank), scores)
+            assert float(values[number]) == pytest.approx(expected, abs=1e-6)
+        grades = np.where(ranks > 0, RANKS.ranks + 1 - ranks, 0)
+        assert float(found.ndcg[number]) == pytest.approx(ndcg_score(grades[None], scores[None]), abs=1e-6)
+        order = np.where(ranks > 0, ranks, 99)
+        closer = [rank for rank in np.unique(ranks[ranks > 0]) if (order > rank).any()]
+        shares = [roc_auc_score(order[order >= rank] == rank, scores[order >= rank]) for rank in closer]
+        assert float(found.order_accuracy[number]) == pytest.approx(np.mean(shares), abs=1e-6)
+    for rank, curve in enumerate(found.curves):
+        assert curve.average == pytest.approx(float(found.average_precisions[rank][4:].mean()), abs=1e-12)
+
+
+def test_hits_are_those_of_each_query():
+    queries, gallery, query_labels, gallery_labels = embeddings()
+    labels = {"query_labels": query_labels, "gallery_labels": gallery_labels}
+    order = np.argsort(-cosines(queries, gallery), axis=1)[:, :3]
+    expected = (gallery_labels.numpy()[order] == query_labels.numpy()[:, None]).any(axis=1)
+    assert retrieval.hits_at_k(queries, gallery, **labels, k=3).tolist() == expected.tolist()
 
 
 def test_excluded_items_are_as_good_as_absent():

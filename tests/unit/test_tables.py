@@ -5,10 +5,13 @@ import io
 import statistics
 
 import pytest
+import torch
 
 from rince.config import load_recipe
 from rince.errors import DataError
 from rince.evaluation.metrics import parse
+from rince.evaluation.paired import paired_difference
+from rince.report import differences, tables
 from rince.report.tables import (
     Cell,
     PaperNumber,
@@ -178,6 +181,7 @@ def test_the_papers_tables_are_complete():
         assert all(len(row) == len(table["columns"]) for row in table["rows"].values())
         assert table["runs"].keys() <= table["rows"].keys()
         assert all(parse(metric).metric.direction for metric in table["columns"])
+        assert all(row in table["runs"] for pair in table.get("compare", []) for row in pair)
 
 
 def test_the_papers_numbers_are_found_by_our_names():
@@ -212,3 +216,155 @@ def test_a_table_of_the_paper_has_its_rows_and_ours_where_they_ran():
     lines = markdown(table).splitlines()
     assert lines[2] == "| τ₂ = 0.125 | (75.98) |"
     assert lines[3] == "| τ₂ = 0.175 | 35.0 ± 7.1 (76.44) |"
+
+
+# Both places, and differences.
+
+
+def judged_at_both(seed, shift=0.0):
+    names = ("probe/accuracy", "retrieval/class/recall@1", "retrieval/group/recall@1", "retrieval/class/map",
+             "retrieval/group/map", "ranking/ndcg", "outliers/far/auroc", "outliers/far/fpr@95")  # fmt: skip
+    metrics = {name: 0.1 * number + shift for number, name in enumerate(names, 1)}
+    metrics |= {f"{name} after the head": value + 0.05 for name, value in metrics.items()}
+    return {"recipe": "r", "scale": "full", "seed": seed, "metrics": metrics | {"geometry/uniformity": -1.0}}
+
+
+def test_after_the_head_stands_in_a_grid_of_its_own():
+    both, one = judged_at_both(1), judged_at_both(1)
+    one["metrics"] = {name: value - 0.1 for name, value in one["metrics"].items() if "after" not in name}
+    names = ["probe/accuracy", "retrieval/group/map", "retrieval/group/map after the head"]
+    table = compare([both | {"recipe": "a"}, one | {"recipe": "b"}], names)
+    assert markdown(table).splitlines() == [
+        "| recipe | probe accuracy ↑ | mAP group ↑ |",
+        "|---|---|---|",
+        "| a | **10.0** | **0.500** |",
+        "| b | 0.0 | 0.400 |",
+        "",
+        "| recipe, after the head | mAP group ↑ |",
+        "|---|---|",
+        "| a | 0.550 |",
+    ]
+    text = latex(table)
+    assert text.count(r"\begin{tabular}") == 2
+    assert "Method, after the head & mAP group \\\\\n" in text
+    assert [line.split()[:-1] for line in terminal(table).splitlines()[3:]] == [
+        ["mAP", "group,", "after", "the", "head", "↑"]
+    ]
+
+
+def test_the_papers_columns_stay_those_of_its_place():
+    results = [judged_at_both(1) | {"metrics": {"probe/accuracy": 0.4, "probe/accuracy after the head": 0.3}}]
+    table = beside_the_paper("temperature", {"τ₂ = 0.175": results})
+    assert table.metrics == ("probe/accuracy", "probe/accuracy after the head")
+    first, second = markdown(table).split("\n\n")
+    assert first.splitlines()[3] == "| τ₂ = 0.175 | 40.0 (76.44) |"
+    assert len(first.splitlines()) == 6
+    assert second.splitlines() == [
+        "| recipe, after the head | probe accuracy ↑ |",
+        "|---|---|",
+        "| τ₂ = 0.175 | 30.0 |",
+    ]
+    star = beside_the_paper(
+        "imagenet100",
+        {
+            "SCL-out": [
+                {
+                    "seed": 1,
+                    "metrics": {f"outliers/imagenet-outliers-{n}/auroc after the head": n / 10 for n in (1, 2, 6)},
+                }
+            ]
+        },
+    )
+    (name,) = (metric for metric in star.metrics if "after" in metric)
+    assert star.rows[1].cells[name].mean == pytest.approx(0.3)
+    assert star.rows[1].cells["outliers/imagenet-outliers-*/auroc"].mean is None
+
+
+@pytest.fixture
+def own_table(monkeypatch):
+    """A table that is not in the paper: no columns, no rows but those of its runs."""
+    known = {"own": {"title": "Own", "data": "own", "runs": {"SCL-in": ["a"], "RINCE-in": ["b"]}}}
+    monkeypatch.setattr(tables, "paper_tables", lambda: known)
+
+
+def test_a_table_that_is_not_in_the_paper_has_the_usual_columns_at_both_places(own_table):
+    results = {"RINCE-in": [judged_at_both(1), judged_at_both(2, 0.02)]}
+    table = beside_the_paper("own", results)
+    usual = ["probe/accuracy", "retrieval/class/recall@1", "retrieval/class/map", "retrieval/group/recall@1",
+             "retrieval/group/map", "outliers/far/auroc"]  # fmt: skip
+    assert table.metrics == (*usual, *(f"{name} after the head" for name in usual))
+    assert [row.name for row in table.rows] == ["SCL-in", "RINCE-in"]
+    first, second = markdown(table).split("\n\n")
+    assert first.splitlines()[2:] == [
+        "| SCL-in |  |  |  |  |  |  |",
+        "| RINCE-in | 11.0 ± 1.4 | 21.0 ± 1.4 | 0.410 ± 0.014 | 31.0 ± 1.4 | 0.510 ± 0.014 | 71.0 ± 1.4 |",
+    ]
+    assert second.splitlines()[2:] == [
+        "| RINCE-in | 16.0 ± 1.4 | 26.0 ± 1.4 | 0.460 ± 0.014 | 36.0 ± 1.4 | 0.560 ± 0.014 | 76.0 ± 1.4 |"
+    ]
+    assert markdown(beside_the_paper("own", {})).splitlines() == [
+        "| recipe |", "|---|", "| SCL-in |", "| RINCE-in |"]  # fmt: skip
+
+
+def test_differences_are_paired_and_judged_by_their_interval():
+    generator = torch.Generator().manual_seed(0)
+    theirs = torch.rand(500, generator=generator).double()
+    noise = 0.5 * torch.randn(500, generator=generator).double()
+    names = ("retrieval/class/map", "retrieval/group/map", "probe/accuracy", "retrieval/class/map after the head")
+    shifts = (0.05 + 0.1 * noise, -0.04 + 0.1 * noise, 0.001 + noise, torch.full((500,), 0.25))
+    means = {"b": dict.fromkeys(names, theirs), "a": {n: theirs + s for n, s in zip(names, shifts, strict=True)}}
+    means["c"] = {"probe/accuracy": theirs[:7]}  # of other queries
+    rows = differences.between(means, [("a", "b"), ("c", "b"), ("a", "gone")], names)
+    assert [(row.ours, row.theirs) for row in rows] == [("a", "b")]
+    expected = {n: paired_difference([means["a"][n]], [theirs]) for n in names}
+    assert rows[0].cells == {n: pytest.approx(found, abs=1e-9) for n, found in expected.items()}
+    assert [differences.judged(n, rows[0].cells[n]) for n in names] == ["gain", "loss", "", "gain"]
+    assert differences.judged("outliers/o/fpr@95", expected["retrieval/class/map"]) == "loss"  # less is better
+    head, _, line, _, after, _, behind, _, legend = differences.markdown(rows).splitlines()
+    assert head == "| difference | mAP class ↑ | mAP group ↑ | probe accuracy ↑ |"
+    gain, loss, none = (differences.difference_text(n, expected[n]) for n in names[:3])
+    assert line == f"| a \N{MINUS SIGN} b | **{gain}** | _{loss}_ | {none} |"
+    assert gain.startswith("+0.05")
+    assert loss.startswith("-0.04")
+    assert (after, behind) == (
+        "| difference, after the head | mAP class ↑ |",
+        "| a \N{MINUS SIGN} b | **+0.250 [0.250, 0.250]** |",
+    )
+    assert "95 %" in legend
+    assert rf"\textbf{{{gain}}} & \textit{{{loss}}} & {none} \\" in differences.latex(rows)
+    kept = list(csv.DictReader(io.StringIO(differences.csv_text(rows))))
+    assert [(row["metric"], row["judged"]) for row in kept] == list(
+        zip(names, ["gain", "loss", "", "gain"], strict=True)
+    )
+    assert float(kept[1]["low"]) == pytest.approx(expected[names[1]].low)
+
+
+def test_queries_are_kept_small_and_right_or_wrong_exactly():
+    generator = torch.Generator().manual_seed(0)
+    right = torch.randint(0, 4, (3000,), generator=generator).double() / 3  # of three seeds
+    precise = torch.rand(3000, generator=generator).double()
+    precise[5] = torch.nan
+    means = {
+        "τ₂ = 0.1": {"probe/accuracy": right, 'retrieval/a "b"/map': precise},
+        "x/y": {"probe/accuracy": right.round()},
+    }
+    content = differences.packed(means)
+    assert len(content) < 3000 * (2 + 1)
+    found = differences.unpacked(content)
+    assert {row: list(values) for row, values in found.items()} == {row: list(v) for row, v in means.items()}
+    torch.testing.assert_close(found["τ₂ = 0.1"]["probe/accuracy"], right, rtol=0, atol=1e-12)
+    near = {"rtol": 1e-3, "atol": 1e-6, "equal_nan": True}
+    torch.testing.assert_close(found["τ₂ = 0.1"]['retrieval/a "b"/map'], precise, **near)
+    assert found["x/y"]["probe/accuracy"].equal(right.round())
+    assert content == differences.packed(means)
+
+
+def test_a_column_with_a_star_is_the_mean_of_each_query():
+    values = {f"outliers/imagenet-{n}/auroc": torch.tensor([n, 0.0]) for n in (1, 2, 6)} | {
+        "probe/accuracy": torch.ones(2)
+    }
+    found = differences.columns_of(values, ["outliers/imagenet-*/auroc", "probe/accuracy", "ranking/ndcg"])
+    assert {name: each.tolist() for name, each in found.items()} == {
+        "outliers/imagenet-*/auroc": [3, 0],
+        "probe/accuracy": [1, 1],
+    }

@@ -1,4 +1,4 @@
-"""`rince evaluate`: a run's features, judged, into results.json and figures.json of its folder."""
+"""`rince evaluate`: a run, judged before and after its head: results.json, figures.json, queries.safetensors."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ from rince.errors import ConfigError, DataError, RinceError
 from rince.evaluation.finetune import finetuned
 from rince.evaluation.judge import Verdict, by_name, judge, shared_note
 from rince.evaluation.probe import ProbeKind
+from rince.evaluation.queries import Queries, write_queries
 from rince.evaluation.samples import Samples, read_outliers, read_samples
-from rince.evaluation.trained import HELD_OUT, TRAINED, TrainedRun, classify, embed_once, open_trained
+from rince.evaluation.trained import HELD_OUT, TRAINED, Embedded, TrainedRun, classify, embed_once, open_trained
 from rince.files import write_out, write_whole
 from rince.hierarchy.class_lists import outlier_name, split_source
 from rince.hierarchy.levels import OWN, class_levels, class_paths, group_numbers, levels_fingerprint
@@ -83,6 +84,7 @@ def evaluate(
     protocol: dict[str, str] = {}
     outlier_data: dict[str, str] = {}
     figures: dict[str, Any] = {"curves": {}, "outliers": {}, "class_similarity": {}, "sets": {}}
+    queries = Queries(run.checkpoint, {}, {})
     for name, source in by_name(list(on) or [run.recipe.data.source], set_name, "sets of data").items():
         judged = JudgedSet(run, source, name, split)
         verdict = judged.judge(outliers, probe, finetune=finetune, tell=tell, say=say)
@@ -93,6 +95,8 @@ def evaluate(
         figures["class_similarity"] = figures["class_similarity"] or verdict.figures["class_similarity"]
         figures["sets"][name] = judged.noted()
         outlier_data |= judged.outliers
+        queries.tests[judged.on] = judged.test.fingerprint
+        queries.values.update(verdict.queries)
     facts = {
         "recipe": run.recipe.name,
         "scale": run.recipe.scale,
@@ -117,8 +121,9 @@ def evaluate(
     }
     results = facts | {"metrics": metrics, "protocol": protocol}
     write_whole(folder / FIGURES, json.dumps({"checkpoint": run.checkpoint} | figures) + "\n")
+    write_queries(folder, queries)
     write_whole(folder / RESULTS, json.dumps(results, indent=2, ensure_ascii=False) + "\n")
-    return Verdict(metrics, protocol, figures)
+    return Verdict(metrics, protocol, figures, queries.values)
 
 
 class JudgedSet:
@@ -175,10 +180,13 @@ class JudgedSet:
         ranks = None
         if run.recipe.ranks is not None and not self.on:
             ranks = build_ranks(run.recipe, self.train, class_paths(self.train, self.data.taxonomy), run.brought)
+        strangers = {name: _outliers(run, name, source, tell, say) for name, source in others.items()}
         verdict = judge(
             train,
             test,
-            outliers={name: _outliers(run, name, source, tell, say) for name, source in others.items()},
+            outliers={name: made.features for name, made in strangers.items()},
+            outlier_embeddings={name: made.embeddings for name, made in strangers.items()},
+            after_head=run.has_head,
             probe=probe,
             epoch_features=None if drawn_anew is None else _epoch_features(run, drawn_anew),
             rank_source=ranks if ranks is not None and ranks.by == "class" else None,
@@ -319,10 +327,9 @@ def _outlier_source(run: TrainedRun, place: str | Source) -> Source:
     return run.outliers(where, classes=classes)
 
 
-def _outliers(run: TrainedRun, name: str, source: Source, tell: Tell, say: Say) -> Tensor:
+def _outliers(run: TrainedRun, name: str, source: Source, tell: Tell, say: Say) -> Embedded:
     _tell_notes(source, f"outliers {name}", say)
-    made = embed_once(run, source, f"outliers-{name}", tell=lambda done, of: tell(f"features, {name}", done, of))
-    return made.features
+    return embed_once(run, source, f"outliers-{name}", tell=lambda done, of: tell(f"features, {name}", done, of))
 
 
 def _epoch_features(run: TrainedRun, source: Source) -> Callable[[int], Tensor]:

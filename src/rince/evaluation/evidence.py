@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from torch import Tensor
 
@@ -16,11 +16,13 @@ from rince.evaluation.retrieval import PrecisionRecall, RankedRetrieval, ranked_
 from rince.evaluation.samples import Samples, ranks_of
 from rince.ranks import RankSource, TableRanks
 
+Place = Literal["before", "after"]
+VECTORS: dict[Place, str] = {"before": "features before the head", "after": "embeddings after the head"}
 NEIGHBOUR = 50
 PROBES = {
-    "fast": "logistic regression on standardised features, computed once; λ = 1e-4, L-BFGS to convergence",
-    "paper": "SGD, learning rate 5, momentum 0.9, batch 512, 100 epochs, ×0.2 after 60, 75, 90; crop and flip "
-    "drawn anew every epoch; accuracy after the last epoch",
+    "fast": "logistic regression on standardised {vectors}, computed once; λ = 1e-4, L-BFGS to convergence",
+    "paper": "SGD, learning rate 5, momentum 0.9, batch 512, 100 epochs, ×0.2 after 60, 75, 90; {vectors}, crop and "
+    "flip drawn anew every epoch; accuracy after the last epoch",
 }
 
 
@@ -33,7 +35,11 @@ class Scores(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
-    """Everything there is to measure on; `judge` says what each part is."""
+    """Everything there is to measure on at one place; `judge` says what each part is.
+
+    What is judged is called features at both places: after the head, those of `train`, `test` and `outliers` are the
+    embeddings.
+    """
 
     train: Samples
     test: Samples
@@ -45,12 +51,32 @@ class Evidence:
     classified: Tensor | None = None
     classifier: str = ""
     probe_progress: Callable[[int, int], None] | None = None
+    outlier_embeddings: dict[str, Tensor] = field(default_factory=dict)
+    place: Place = "before"
+
+    def after_the_head(self) -> Evidence | None:
+        """The same on embeddings, for metrics of both places; None where there are none.
+
+        The probe is the fast one: that of the paper would make all epochs of views again.
+        """
+        if self.train.embeddings is None or self.test.embeddings is None:
+            return None
+        return replace(
+            self,
+            train=Samples(self.train.embeddings, self.train.levels),
+            test=Samples(self.test.embeddings, self.test.levels),
+            outliers=self.outlier_embeddings,
+            probe="fast",
+            epoch_features=None,
+            place="after",
+        )
 
     @property
     def words(self) -> dict[str, str]:
         """For protocols."""
         return {
-            "probe": PROBES[self.probe],
+            "vectors": VECTORS[self.place],
+            "probe": PROBES[self.probe].format(vectors=VECTORS[self.place]),
             "neighbour": str(self.neighbour),
             "ranks": self.rank_name,
             "classifier": self.classifier,
@@ -99,10 +125,22 @@ class Evidence:
     @property
     def curves(self) -> dict[str, PrecisionRecall]:
         """Level → its curve."""
+        curves = self.ranked.curves
+        return {level: curves[number] for level, number in self._numbers.items()}
+
+    @property
+    def average_precisions(self) -> dict[str, Tensor]:
+        """Level → `(queries,)`, whose mean is the average of its curve."""
+        found = self.ranked.average_precisions
+        return {level: found[number] for level, number in self._numbers.items()}
+
+    @property
+    def _numbers(self) -> dict[str, int]:
+        """Level → which of the ranked results is its own."""
         # The items of ranks 1 to i are those that share the query's group at level i; levels above the highest rank
         # have the groups of the last one.
-        curves = self.ranked.curves
-        return {level: curves[min(number, len(curves) - 1)] for number, level in enumerate(self.test.levels)}
+        last = len(self.ranked.curves) - 1
+        return {level: min(number, last) for number, level in enumerate(self.test.levels)}
 
     @cached_property
     def gaussian(self) -> Scores:

@@ -50,7 +50,7 @@ class _Block(NamedTuple):
     """`(block,)`: the row of each in the gallery, of one rank for all of them; None if none has any."""
 
 
-def mean_over_queries(
+def of_queries(
     queries: Tensor,
     gallery: Tensor,
     query_labels: Tensor,
@@ -58,7 +58,7 @@ def mean_over_queries(
     judges: Sequence[Judge],
     same: Tensor | None = None,
 ) -> list[Tensor]:
-    """For every judge, the mean over queries that have anything to find.
+    """For every judge `(queries, numbers)`, NaN for queries that have nothing to find.
 
     Args:
         queries: `(queries, dim)` unit vectors.
@@ -73,24 +73,26 @@ def mean_over_queries(
         found = _find(queries[block.rows], gallery, block.ranks, block.own)
         return None if found is None else [judge(found) for judge in judges]
 
-    blocks = _blocks(query_labels, len(gallery), rows, check_same(same, queries, gallery))
+    blocks = list(_blocks(query_labels, len(gallery), rows, check_same(same, queries, gallery)))
     if queries.device.type == "cpu":
         # Each block takes one core: NumPy's sort, which takes most of the time, knows no threads but lets others run.
         with ThreadPoolExecutor(torch.get_num_threads()) as pool:
             found = list(pool.map(work, blocks))
     else:
         found = list(map(work, blocks))
-    judged = [values for values in found if values is not None]
-    means = []
-    for values in zip(*judged, strict=True):
-        told = [value for value in values if value.shape[1]]
-        means.append(torch.cat(told).mean(dim=0) if told else None)
-    if not judged or any(mean is None for mean in means):
-        but = "" if same is None else " but itself"
-        raise DataError(
-            f"no query has anything to find in the gallery{but}; do queries and gallery share their labels?"
-        )
-    return [mean for mean in means if mean is not None]
+    of_judges = []
+    for number in range(len(judges)):
+        pairs = zip(blocks, found, strict=True)
+        told = [(block.rows, values[number]) for block, values in pairs if values and values[number].shape[1]]
+        if not told:
+            but = "" if same is None else " but itself"
+            raise DataError(
+                f"no query has anything to find in the gallery{but}; do queries and gallery share their labels?"
+            )
+        whole = told[0][1].new_full((len(queries), told[0][1].shape[1]), torch.nan)
+        whole[torch.cat([chosen for chosen, _ in told]).to(whole.device)] = torch.cat([values for _, values in told])
+        of_judges.append(whole)
+    return of_judges
 
 
 def _blocks(query_labels: Tensor, gallery: int, rows: dict[int, Tensor], same: Tensor | None) -> Iterator[_Block]:

@@ -45,6 +45,8 @@ class Verdict(NamedTuple):
     """How each kind of number was made, by the name of its metric."""
     figures: dict[str, Any]
     """Plain values that figures are drawn from."""
+    queries: dict[str, Tensor]
+    """`(queries,)` float64 on the CPU, of every number that is a mean over test samples; NaN for those left out."""
 
 
 def shared_note(test: Samples) -> str:
@@ -67,9 +69,14 @@ def judge(
     classified: Tensor | None = None,
     classifier: str = "",
     on: str = "",
+    outlier_embeddings: dict[str, Tensor] | None = None,
+    after_head: bool = True,
     tell: Tell = nobody,
 ) -> Verdict:
     """Judges features of a test set against those of a training set, by every metric that there is evidence for.
+
+    Where both sets have embeddings too, metrics of both places are measured on these again: names of such numbers end
+    in ` after the head`.
 
     Args:
         train: gallery, what the probe and the Gaussians learn from.
@@ -83,9 +90,11 @@ def judge(
         classified: `(samples,)` labels that a classifier finetuned from the run's network gives the test samples.
         classifier: how it was made, for the protocol.
         on: what the set is called, if it is not the run's own; names of metrics then end in ` on SET`.
+        outlier_embeddings: of the same outliers, after the head.
+        after_head: whether to judge the embeddings as well; not where they are classes, or the features again.
         tell: is told how far it is.
     """
-    number = 0
+    done = 0
     evidence = Evidence(
         train,
         test,
@@ -96,27 +105,36 @@ def judge(
         rank_name,
         classified,
         classifier,
-        lambda now, of: tell(f"probe {now}/{of}", number, len(METRICS)),
+        lambda now, of: tell(f"probe {now}/{of}", done, len(asked)),
+        outlier_embeddings or {},
     )
+    after = evidence.after_the_head() if after_head else None
+    asked = [(evidence, metric) for metric in METRICS]
+    asked += [(after, metric) for metric in METRICS if after is not None and metric.both_places]
     metrics: dict[str, float] = {}
     protocol: dict[str, str] = {}
-    for number, metric in enumerate(METRICS):
-        tell(metric.name, number, len(METRICS))
-        found = metric.measure(evidence)
-        metrics |= {Named(metric, qualifier, on).name: value for qualifier, value in found.items()}
-        if found:
-            protocol[metric.name] = metric.protocol.format_map(evidence.words)
+    queries: dict[str, Tensor] = {}
+    for done, (place, metric) in enumerate(asked):
+        tell(Named(metric, place=place.place).protocol, done, len(asked))
+        for qualifier, value in metric.measure(place).items():
+            named = Named(metric, qualifier, on, place.place)
+            if isinstance(value, Tensor):
+                queries[named.name] = value.cpu().double()
+            metrics[named.name] = float(queries[named.name].nanmean()) if isinstance(value, Tensor) else value
+            protocol[named.protocol] = metric.protocol.format_map(place.words)
     if test.shared:
         protocol[SHARED] = shared_note(test)
-    tell("done", len(METRICS), len(METRICS))
-    return Verdict(metrics, protocol, _figures(evidence, on))
+    tell("done", len(asked), len(asked))
+    return Verdict(metrics, protocol, _figures(evidence, after, on), queries)
 
 
-def _figures(evidence: Evidence, on: str) -> dict[str, Any]:
+def _figures(evidence: Evidence, after: Evidence | None, on: str) -> dict[str, Any]:
     """What figures are drawn from; curves and scores under `Named.where` of their metric."""
     curves = {
-        Named(MAP, level, on).where: {"recall": _plain(curve.recall), "precision": _plain(curve.precision)}
-        for level, curve in evidence.curves.items()
+        Named(MAP, level, on, place.place).where: {"recall": _plain(curve.recall), "precision": _plain(curve.precision)}
+        for place in (evidence, after)
+        if place is not None
+        for level, curve in place.curves.items()
     }
     outliers = {
         Named(AUROC, name, on).where: _score_figure(evidence.gaussian.inliers, evidence.gaussian.outliers[name])

@@ -34,6 +34,19 @@ def auroc(inlier_scores: Tensor, outlier_scores: Tensor) -> float:
     return float(roc_auc_score(truth.cpu().numpy(), scores.cpu().numpy()))
 
 
+def shares_below(inlier_scores: Tensor, outlier_scores: Tensor) -> Tensor:
+    """`(inliers,)`: share of outliers that score lower than each inlier, a tie counting half. Its mean is the AUROC.
+
+    Args:
+        inlier_scores: `(inliers,)`.
+        outlier_scores: `(outliers,)`.
+    """
+    inlier_scores, outlier_scores = _check_scores(inlier_scores, outlier_scores)
+    ascending, inlier_scores = outlier_scores.sort().values, inlier_scores.contiguous()
+    twice = torch.searchsorted(ascending, inlier_scores) + torch.searchsorted(ascending, inlier_scores, right=True)
+    return in_float64(twice) / (2 * len(ascending))
+
+
 def fpr_at_recall(inlier_scores: Tensor, outlier_scores: Tensor, *, recall: float = 0.95) -> float:
     """Share of outliers accepted at the threshold that accepts 95 % of the inliers. Lower is better, from 0 to 1.
 

@@ -26,6 +26,8 @@ class ProbeResult(NamedTuple):
     """The largest after any epoch: chosen by looking at the test set, which flatters."""
     best_test_epoch: int
     """When that was, counted from 1."""
+    right: Tensor
+    """`(test,)` bools: the samples whose share `accuracy` is."""
 
 
 def linear_probe(
@@ -111,8 +113,8 @@ def _converged(
             break
         before = now
     with torch.no_grad():
-        accuracy = share(F.linear(test, weight, bias).argmax(dim=1) == answers)
-    return ProbeResult(accuracy, accuracy, done)
+        right = F.linear(test, weight, bias).argmax(dim=1) == answers
+    return ProbeResult(share(right), share(right), done, right)
 
 
 def _paper(
@@ -144,8 +146,9 @@ def _paper(
             optimizer.step()
         schedule.step()
         with torch.no_grad():
-            accuracies.append(share(probe(test).argmax(dim=1) == answers))
+            right = probe(test).argmax(dim=1) == answers
+        accuracies.append(share(right))
         if progress:
             progress(epoch + 1, EPOCHS)
     best = max(range(EPOCHS), key=accuracies.__getitem__)
-    return ProbeResult(accuracies[-1], accuracies[best], best + 1)
+    return ProbeResult(accuracies[-1], accuracies[best], best + 1, right)

@@ -16,8 +16,8 @@ from torch import Tensor
 
 from rince.devices import has_float64
 from rince.errors import ConfigError, ShapeError
-from rince.evaluation.gallery import Found, Judge, block_rows, judging_device, mean_over_queries
-from rince.evaluation.vectors import check_labels, check_same, unit_vectors, without_same
+from rince.evaluation.gallery import Found, Judge, block_rows, judging_device, of_queries
+from rince.evaluation.vectors import check_labels, check_same, share, unit_vectors, without_same
 from rince.ranks import RankSource
 
 
@@ -33,14 +33,16 @@ class PrecisionRecall(NamedTuple):
 
 
 class RankedRetrieval(NamedTuple):
-    """What one look at the whole order of the gallery tells."""
+    """What one look at the whole order of the gallery tells; `(queries,)` are NaN where there is nothing to find."""
 
     curves: list[PrecisionRecall]
     """For every rank: of finding the items up to that rank, which is the level of a taxonomy."""
-    ndcg: float
-    """As `ndcg` gives it."""
-    order_accuracy: float
-    """As `rank_order_accuracy` gives it."""
+    average_precisions: list[Tensor]
+    """For every rank, `(queries,)`; their mean is the curve's `average`."""
+    ndcg: Tensor
+    """`(queries,)`; their mean is what `ndcg` gives."""
+    order_accuracy: Tensor
+    """`(queries,)`; their mean is what `rank_order_accuracy` gives."""
 
 
 def recall_at_k(
@@ -70,19 +72,33 @@ def recall_at_k(
         >>> recall_at_k(few, torch.eye(2), query_labels=names, gallery_labels=names)
         0.5
     """
+    labels = {"query_labels": query_labels, "gallery_labels": gallery_labels}
+    return share(hits_at_k(queries, gallery, **labels, k=k, same=same))
+
+
+def hits_at_k(
+    queries: Tensor,
+    gallery: Tensor,
+    *,
+    query_labels: Tensor,
+    gallery_labels: Tensor,
+    k: int = 1,
+    same: Tensor | None = None,
+) -> Tensor:
+    """`(queries,)` bools: which queries `recall_at_k` counts."""
     queries, gallery, query_labels, gallery_labels = _check(queries, gallery, query_labels, gallery_labels)
     if not 1 <= k <= len(gallery):
         raise ConfigError(f"k must be from 1 to the size of the gallery, {len(gallery)}; got {k}")
     same = check_same(same, queries, gallery)
-    hits, first = 0, _first_of_equal(gallery)
+    hits, first = [], _first_of_equal(gallery)
     for rows in torch.arange(len(queries), device=queries.device).split(block_rows(len(gallery))):
         own = None if same is None else same[rows]
         near = _nearest(_cosines(queries[rows], gallery, first), k, own)
         right = gallery_labels[near] == query_labels[rows, None]
         if own is not None:
             right &= near != own[:, None]  # where k is all of the gallery
-        hits += int(right.any(dim=1).sum())
-    return hits / len(queries)
+        hits.append(right.any(dim=1))
+    return torch.cat(hits)
 
 
 def nearest(queries: Tensor, gallery: Tensor, k: int, *, same: Tensor | None = None) -> Tensor:
@@ -178,8 +194,8 @@ def precision_recall_curve(
     recall = _recall_points(points, judging_device(queries))
     rows = {int(label): (gallery_labels == label).to(torch.int8) for label in query_labels.unique()}
     judges: list[Judge] = [partial(_precisions, highest=1, recall=recall)]
-    means = mean_over_queries(queries, gallery, query_labels, rows, judges, same)
-    return _curve(recall, means[0], queries.device)
+    values = of_queries(queries, gallery, query_labels, rows, judges, same)
+    return _curve(recall, values[0], queries.device)
 
 
 def ndcg(
@@ -214,7 +230,7 @@ def ndcg(
     discount = _discounts(len(gallery), k, judging_device(queries))
     highest = max(int(row.max()) for row in rows.values())
     judges: list[Judge] = [partial(_gains, highest=highest, discount=discount)]
-    return float(mean_over_queries(queries, gallery, query_labels, rows, judges, same)[0])
+    return float(of_queries(queries, gallery, query_labels, rows, judges, same)[0].nanmean())
 
 
 def rank_order_accuracy(
@@ -242,7 +258,7 @@ def rank_order_accuracy(
     """
     queries, gallery, query_labels, gallery_labels = _check(queries, gallery, query_labels, gallery_labels)
     rows = _rank_rows(rank_source, query_labels, gallery_labels)
-    return float(mean_over_queries(queries, gallery, query_labels, rows, [_order], same)[0])
+    return float(of_queries(queries, gallery, query_labels, rows, [_order], same)[0].nanmean())
 
 
 def ranked_retrieval(
@@ -271,8 +287,10 @@ def ranked_retrieval(
     recall, discount = _recall_points(101, device), _discounts(len(gallery), None, device)
     judges: list[Judge] = [partial(_precisions, highest=rank, recall=recall) for rank in range(1, highest + 1)]
     judges += [partial(_gains, highest=highest, discount=discount), _order]
-    *curves, gain, order = mean_over_queries(queries, gallery, query_labels, rows, judges, same)
-    return RankedRetrieval([_curve(recall, curve, queries.device) for curve in curves], float(gain), float(order))
+    *precisions, gain, order = of_queries(queries, gallery, query_labels, rows, judges, same)
+    curves = [_curve(recall, values, queries.device) for values in precisions]
+    *averages, gains, orders = (_returned(values[:, 0], queries.device) for values in (*precisions, gain, order))
+    return RankedRetrieval(curves, averages, gains, orders)
 
 
 def _precisions(found: Found, highest: int, recall: Tensor) -> Tensor:
@@ -296,10 +314,15 @@ def _recall_points(points: int, device: torch.device) -> Tensor:
     return torch.linspace(0, 1, points, dtype=torch.float64, device=device)
 
 
-def _curve(recall: Tensor, means: Tensor, device: torch.device) -> PrecisionRecall:
-    """From what `_precisions` gives, on the device of the queries; in float64 if that has it."""
-    dtype = torch.float64 if has_float64(device) else torch.float32
-    return PrecisionRecall(recall.to(device, dtype), means[1:].to(device, dtype), float(means[0]))
+def _curve(recall: Tensor, values: Tensor, device: torch.device) -> PrecisionRecall:
+    """From what `_precisions` gives."""
+    means = values.nanmean(dim=0)
+    return PrecisionRecall(_returned(recall, device), _returned(means[1:], device), float(means[0]))
+
+
+def _returned(values: Tensor, device: torch.device) -> Tensor:
+    """On the device of the queries; in float64 if that has it."""
+    return values.to(device, torch.float64 if has_float64(device) else torch.float32)
 
 
 def _gains(found: Found, highest: int, discount: Tensor) -> Tensor:

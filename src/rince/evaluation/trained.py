@@ -60,6 +60,11 @@ class TrainedRun:
     file: str = CHECKPOINT
     """That the weights are from."""
 
+    @property
+    def has_head(self) -> bool:
+        """Whether embeddings after the head are vectors of their own: no classes, and not the features again."""
+        return not self.recipe.method.classifies and any(True for _ in self.encoder.head.parameters())
+
     @cached_property
     def checkpoint(self) -> str:
         """sha256 of the checkpoint file."""

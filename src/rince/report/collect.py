@@ -12,6 +12,7 @@ import torch
 from rince.config import Recipe
 from rince.errors import ConfigError, DataError
 from rince.evaluation.evaluate import read_results, regrouped, reopened
+from rince.evaluation.queries import Queries, read_queries
 from rince.evaluation.samples import Samples
 from rince.evaluation.trained import Embedded, TrainedRun, kept_features, made_of, open_trained
 from rince.hierarchy.levels import group_numbers
@@ -78,6 +79,7 @@ class Shown:
         label: what figures call the run; no two runs of a report have the same.
         sets: what it was judged on, by name.
         samples: by set, features and labels of its training and test samples.
+        queries: what it does with every test sample; None if that is not known of this checkpoint and these samples.
     """
 
     folder: Path
@@ -88,6 +90,7 @@ class Shown:
     label: str
     sets: dict[str, ShownSet]
     samples: dict[str, tuple[Samples, Samples]]
+    queries: Queries | None = None
 
     @property
     def data(self) -> ShownSet:
@@ -146,7 +149,14 @@ def _open(folder: Path, brought: Brought, albums: dict[tuple[str, str], Album], 
         same = None if noted.get("same") is None else torch.tensor(noted["same"])
         samples[name] = (pair[0], replace(pair[1], same=same))
         _refuse_changed_data(run, noted, sets[name])
-    return replace(shown, samples=samples)
+    return replace(shown, samples=samples, queries=_queries(run, figures["sets"]))
+
+
+def _queries(run: TrainedRun, sets: dict[str, Any]) -> Queries | None:
+    own = run.recipe.data.source
+    tests = {other_set(noted["source"], own): noted["test"]["fingerprint"] for noted in sets.values()}
+    found = read_queries(run.folder)
+    return found if found and (found.checkpoint, found.tests) == (run.checkpoint, tests) else None
 
 
 def _samples(run: TrainedRun, noted: dict[str, Any], side: str, name: str, version: str) -> Samples:

@@ -145,7 +145,8 @@ def _matrix(
 
 
 def precision_recall(runs: Sequence[Shown]) -> list[Drawn]:
-    """One panel per level and set of data, all runs in it."""
+    """One panel per level, set of data and place, all runs in it; those before the head first."""
+    panels = sorted(_common(MAP, runs), key=lambda panel: panel[0].place != "before")
 
     def paint_level(named: Named, values: Sequence[float]) -> Callable[[Axes], None]:
         def paint(axes: Axes) -> None:
@@ -153,7 +154,7 @@ def precision_recall(runs: Sequence[Shown]) -> list[Drawn]:
                 curve = run.figures["curves"][named.where]
                 text = f"{_short(run)}, {MAP.heading} {MAP.unit.text(value)}"
                 axes.plot(curve["recall"], curve["precision"], **look(number), label=text)
-            axes.set(title=f"Same {clean(named.where)}", xlabel="recall", ylabel="precision", xlim=(0, 1))
+            axes.set(title=clean(named.group), xlabel="recall", ylabel="precision", xlim=(0, 1))
             axes.set_ylim(bottom=0)
             axes.legend(loc="upper right")
 
@@ -165,7 +166,7 @@ def precision_recall(runs: Sequence[Shown]) -> list[Drawn]:
             f"Precision over recall, level {clean(named.where)}",
             paint_level(named, values),
         )
-        for number, (named, values) in enumerate(_common(MAP, runs), 1)
+        for number, (named, values) in enumerate(panels, 1)
     ]
 
 

@@ -6,19 +6,16 @@ from collections.abc import Sequence
 from html import escape
 from itertools import groupby
 
+from rince.evaluation.evidence import Place
 from rince.evaluation.metrics import parse
+from rince.evaluation.paired import Difference
 from rince.report.collect import Shown
+from rince.report.differences import Compared, difference_text, judged
 from rince.report.drawing import DASHES, RUNS, clean
-from rince.report.tables import ARROWS, Cell, Table, number_text, paper_text, value_text
+from rince.report.tables import ARROWS, PLACES, Cell, Table, at_place, number_text, paper_text, value_text
 
+HEADINGS = {"before": "Features, before the head", "after": "Embeddings, after the head"}
 SAID = {"up": "higher is better", "down": "lower is better", None: ""}
-
-
-def headline(metrics: Sequence[str]) -> list[str]:
-    """The metrics that a reader looks at first: set by set, those that have something in common side by side."""
-    found = [named for named in map(parse, metrics) if named.metric.group]
-    sets, groups = (list(dict.fromkeys(getattr(named, by) for named in found)) for by in ("on", "group"))
-    return [n.name for n in sorted(found, key=lambda n: (n.on != "", sets.index(n.on), groups.index(n.group)))]
 
 
 def facts(runs: Sequence[Shown]) -> str:
@@ -77,12 +74,19 @@ def swatch(number: int) -> str:
     )
 
 
-def comparison(table: Table, runs: Sequence[Shown]) -> str:
-    """The table of headline metrics with the paper's numbers, and what to make of it."""
-    groups = [(name, list(members)) for name, members in groupby(table.metrics, lambda m: parse(m).group)]
-    first = {members[0] for _, members in groups}
-    top = "".join(f'<th scope="colgroup" colspan="{len(m)}">{escape(clean(name))}</th>' for name, m in groups)
-    sub = "".join(_column(m, is_first=m in first) for m in table.metrics)
+def comparison(table: Table, compared: Sequence[Compared], runs: Sequence[Shown]) -> str:
+    """The headline metrics with the paper's numbers, a table for each place; what to make of it; and differences."""
+    text = _legend(table)
+    for place in PLACES:
+        here, rows = table.at(place), [row for row in compared if at_place(tuple(row.cells), place)]
+        if here.metrics:
+            text += f"<h3>{HEADINGS[place]}</h3>{_numbers(here, place)}"
+            text += _differences(here.metrics, rows, place) if rows else ""
+    return text + _notes(table, runs)
+
+
+def _numbers(table: Table, place: Place) -> str:
+    head, first = _head(table.metrics, "recipe")
     body = []
     for row in table.rows:
         seeds = f"{len(row.seeds)} seeds: {', '.join(map(str, row.seeds))}" if len(row.seeds) > 1 else ""
@@ -94,8 +98,41 @@ def comparison(table: Table, runs: Sequence[Shown]) -> str:
                 f"<td{_first(m in first)}>{escape(paper_text(m, row.cells[m]))}</td>" for m in table.metrics
             )
             body.append(f'<tr class="paper"><th scope="row">in the paper</th>{cells}</tr>')
-    head = f'<thead><tr><th class="name" rowspan="2" scope="col">recipe</th>{top}</tr><tr>{sub}</tr></thead>'
-    return _legend(table) + _scrolling(f"{head}<tbody>{''.join(body)}</tbody>", "Comparison") + _notes(table, runs)
+    return _scrolling(f"{head}<tbody>{''.join(body)}</tbody>", f"Comparison, {place} the head")
+
+
+def _head(metrics: Sequence[str], corner: str) -> tuple[str, set[str]]:
+    """Two lines of headings over columns of one place, and the metrics that begin a group."""
+    groups = [(name, list(members)) for name, members in groupby(metrics, lambda m: parse(m).short_group)]
+    first = {members[0] for _, members in groups}
+    top = "".join(f'<th scope="colgroup" colspan="{len(m)}">{escape(clean(name))}</th>' for name, m in groups)
+    sub = "".join(_column(m, is_first=m in first) for m in metrics)
+    corner = f'<th class="name" rowspan="2" scope="col">{corner}</th>'
+    return f"<thead><tr>{corner}{top}</tr><tr>{sub}</tr></thead>", first
+
+
+def _differences(metrics: Sequence[str], rows: Sequence[Compared], place: Place) -> str:
+    """Rows less another, with intervals."""
+    head, first = _head(metrics, "difference")
+    body = "".join(
+        f'<tr><th scope="row">{label(row.name)}</th>'
+        + "".join(f"<td{_first(m in first)}>{_difference(m, row.cells.get(m))}</td>" for m in metrics)
+        + "</tr>"
+        for row in rows
+    )
+    text = (
+        "<p>Differences to the first row on the same test samples, mean over all seeds, with 95 % intervals (bootstrap "
+        "over the samples). <b>Bold</b> is a gain, <em>italics</em> are a loss: the interval lies on one side of 0.</p>"
+    )
+    return text + _scrolling(f"{head}<tbody>{body}</tbody>", f"Differences, {place} the head")
+
+
+def _difference(metric: str, found: Difference | None) -> str:
+    if found is None:
+        return "–"
+    text, verdict = escape(difference_text(metric, found)), judged(metric, found)
+    element = {"gain": "strong", "loss": "em"}.get(verdict)
+    return f'<{element}>{text}<span class="sr"> {verdict}</span></{element}>' if element else text
 
 
 def _legend(table: Table) -> str:
@@ -110,10 +147,15 @@ def _legend(table: Table) -> str:
 
 def _notes(table: Table, runs: Sequence[Shown]) -> str:
     notes = []
-    wins = {row.name: sum(cell.best for cell in row.cells.values()) for row in table.rows}
-    if len(wins) > 1 and max(wins.values()):
-        leader = max(wins, key=lambda name: wins[name])
-        notes.append(f"{escape(clean(leader, 90))} is best in {wins[leader]} of {len(table.metrics)} columns.")
+    parts = {place: table.at(place) for place in PLACES if at_place(table.metrics, place)}
+    for place, part in parts.items():
+        wins = {row.name: sum(cell.best for cell in row.cells.values()) for row in part.rows}
+        if len(wins) > 1 and max(wins.values()):
+            leader = max(wins, key=lambda name: wins[name])
+            where = f" {place} the head" if len(parts) > 1 else ""
+            notes.append(
+                f"{escape(clean(leader, 90))} is best in {wins[leader]} of {len(part.metrics)} columns{where}."
+            )
     if any(cell.paper for row in table.rows for cell in row.cells.values()) and any(
         run.results["scale"] != "full" for run in runs
     ):

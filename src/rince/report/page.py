@@ -17,14 +17,16 @@ from torch import Tensor
 
 import rince
 from rince.errors import ConfigError, RinceError
+from rince.evaluation.queries import Queries, mean_over_seeds
 from rince.files import write_out
-from rince.report import figures
+from rince.report import differences, figures
 from rince.report.atlas import NEIGHBOURS, RunMap, balanced_sample, map_data, map_run, sample_size
 from rince.report.collect import Shown, collect
+from rince.report.differences import Compared, columns_of
 from rince.report.drawing import RUNS, Drawn, clean, group_marks, slug
 from rince.report.films import nearest_videos, without_picture
-from rince.report.numbers import comparison, facts, full_table, headline, protocols
-from rince.report.tables import Table, compare, csv_text, latex, markdown
+from rince.report.numbers import comparison, facts, full_table, protocols
+from rince.report.tables import Table, compare, csv_text, headline, latex, markdown
 from rince.terminal import Tell, nobody
 from rince.train.setup import Brought
 
@@ -74,13 +76,17 @@ def write_report(
     results = [run.results for run in shown]
     table = compare(results)
     short = compare(results, headline(table.metrics))
+    compared = _compared(shown, short)
     texts = {"table.md": markdown(short), "table.tex": latex(short), "table.csv": csv_text(table)}
+    if compared:
+        texts["table.md"] += "\n" + differences.markdown(compared)
+        texts["table.tex"] += "\n" + differences.latex(compared)
 
     drawn: list[Drawn] = []
     films: list[str] = []
     moves, outliers = shown[0].data.moves, bool(figures.outlier_sets(shown))
     stages: list[tuple[str, Callable[[], Section]]] = [
-        ("numbers", lambda: ("numbers", "Numbers", comparison(short, shown) + _copyable(texts))),
+        ("numbers", lambda: ("numbers", "Numbers", comparison(short, compared, shown) + _copyable(texts))),
         ("training curves", lambda: _training(shown, names, drawn)),
         ("similarity matrices", lambda: _similarity(shown, names, drawn)),
         ("maps", lambda: _map(maps, [names[i] for i in mapped], rows, len(shown), drawn)),
@@ -132,6 +138,20 @@ def _first_of_each_row(runs: Sequence[Shown]) -> list[int]:
     for number, run in enumerate(runs):
         first.setdefault((run.results["recipe"], run.results["scale"]), number)
     return list(first.values())
+
+
+def _compared(runs: Sequence[Shown], table: Table) -> list[Compared]:
+    """Every row less the first, where what all their runs do with every test sample is known."""
+    queries: dict[tuple[str, str], list[Queries | None]] = {}
+    for run in runs:
+        queries.setdefault((run.results["recipe"], run.results["scale"]), []).append(run.queries)
+    means = {
+        row.name: columns_of(mean_over_seeds([each for each in seeds if each]), table.metrics)
+        for row, seeds in zip(table.rows, queries.values(), strict=True)
+        if all(seeds)
+    }
+    first, *others = (row.name for row in table.rows)
+    return differences.between(means, [(other, first) for other in others], table.metrics)
 
 
 def _levels(run: Shown) -> list[dict[str, Any]]:
@@ -288,8 +308,9 @@ little; who is next to whom does.</p>"""
 def _retrieval(runs: Sequence[Shown], drawn: list[Drawn]) -> Section:
     things = f"{runs[0].data.thing}s"
     caption = (
-        f"Test {things} search the training {things} by cosine before the head. <b>Higher is better</b>; the left end "
-        "says how good the first hits are, the area below the curve is about the mean average precision (mAP)."
+        f"Test {things} search the training {things} by cosine of features before the head, or of embeddings after it "
+        "where a panel says so. <b>Higher is better</b>; the left end says how good the first hits are, the area below "
+        "the curve is about the mean average precision (mAP)."
     )
     if len(runs[0].data.levels) > 1:
         caption += f" At coarser levels, any {things[:-1]} of the same group is a hit."

@@ -1,4 +1,7 @@
-"""Comparison tables: runs of one recipe are seeds of one row, the paper's number stands beside ours."""
+"""Comparison tables: runs of one recipe are seeds of one row, the paper's number stands beside ours.
+
+Numbers of features, before the head, and of embeddings, after it, are never mixed: texts have a grid for each place.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import csv
 import fnmatch
 import io
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -14,8 +17,14 @@ from typing import Any, NamedTuple
 
 import yaml
 
+from rince.evaluation.evidence import Place
 from rince.evaluation.metrics import parse
+from rince.evaluation.metrics.accuracy import PROBE
+from rince.evaluation.metrics.detection import AUROC
+from rince.evaluation.metrics.search import MAP, RECALL
 
+PLACES: tuple[Place, ...] = ("before", "after")
+USUAL = (PROBE, RECALL, MAP, AUROC)  # columns of a table that names none
 ARROWS = {"up": " ↑", "down": " ↓", None: ""}
 
 
@@ -62,6 +71,25 @@ class Table:
     metrics: tuple[str, ...]
     rows: tuple[Row, ...]
 
+    def at(self, place: Place) -> Table:
+        """Its columns of one place; after the head, its rows that have any number there."""
+        metrics = at_place(self.metrics, place)
+        rows = [Row(row.name, row.seeds, {metric: row.cells[metric] for metric in metrics}) for row in self.rows]
+        kept = [row for row in rows if place == "before" or any(cell.values for cell in row.cells.values())]
+        return Table(metrics, tuple(kept))
+
+
+def at_place(metrics: Sequence[str], place: Place) -> tuple[str, ...]:
+    """Those that are measured there."""
+    return tuple(metric for metric in metrics if parse(metric).place == place)
+
+
+def headline(metrics: Sequence[str]) -> list[str]:
+    """The metrics that a reader looks at first: set by set, those that have something in common side by side."""
+    found = [named for named in map(parse, metrics) if named.metric.group]
+    sets, groups = (list(dict.fromkeys(getattr(named, by) for named in found)) for by in ("on", "group"))
+    return [n.name for n in sorted(found, key=lambda n: (n.on != "", sets.index(n.on), groups.index(n.group)))]
+
 
 @cache
 def paper_tables() -> dict[str, Any]:
@@ -106,14 +134,22 @@ def compare(results: Iterable[dict[str, Any]], metrics: Sequence[str] | None = N
 
 
 def beside_the_paper(table: str, results: dict[str, list[dict[str, Any]]]) -> Table:
-    """A table of the paper, its rows in its order, with ours where there are any.
+    """A table of the paper, its rows in its order, with ours where there are any; or one that is not in the paper.
+
+    The paper's columns are of features before the head; the same after it follow them, as far as they were measured. A
+    table that names no columns has accuracy, R@1 and mAP of every level, and AUROC.
 
     Args:
         table: its name in `paper_numbers.yaml`.
         results: row → results of its seeds; rows may be missing.
     """
-    metrics = list(paper_tables()[table]["columns"])
-    rows = [_row(name, results.get(name, []), metrics, table, name) for name in paper_tables()[table]["rows"]]
+    known = paper_tables()[table]
+    measured = list(dict.fromkeys(name for group in results.values() for each in group for name in each["metrics"]))
+    usual = [name for name in headline(measured) if parse(name).metric in USUAL]
+    before = list(known.get("columns") or at_place(usual, "before"))
+    behind = [parse(name)._replace(place="after").name for name in before if parse(name).metric.both_places]
+    metrics = before + [name for name in behind if name not in before and fitting(measured, name)]
+    rows = [_row(name, results.get(name, []), metrics, table, name) for name in known.get("rows") or known["runs"]]
     return Table(tuple(metrics), tuple(_marked(rows, metrics)))
 
 
@@ -130,8 +166,13 @@ def _row(name: str, group: list[dict[str, Any]], metrics: Sequence[str], table: 
 
 def _value(metrics: dict[str, float], metric: str) -> float | None:
     """A number of a run; with a `*` in its name, the mean over all that it fits."""
-    found = [metrics[name] for name in ([metric] if metric in metrics else fnmatch.filter(metrics, metric))]
+    found = [metrics[name] for name in fitting(metrics, metric)]
     return statistics.fmean(found) if found else None
+
+
+def fitting(names: Iterable[str], metric: str) -> list[str]:
+    """The one of this name, or all that fit a name with a `*` in it."""
+    return [metric] if metric in names else fnmatch.filter(names, metric)
 
 
 def _marked(rows: list[Row], metrics: Sequence[str]) -> list[Row]:
@@ -191,32 +232,57 @@ def terminal(table: Table) -> str:
 
 def markdown(table: Table) -> str:
     """For a README: best in bold, the paper's number in brackets."""
-    headings = (_escape_markdown(_heading_with_arrow(metric)) for metric in table.metrics)
-    lines = ["| recipe | " + " | ".join(headings) + " |"]
-    lines.append("|---|" + "---|" * len(table.metrics))
-    for row in table.rows:
-        cells = []
-        for metric in table.metrics:
-            cell = row.cells[metric]
-            text = number_text(metric, cell)
-            text = f"**{text}**" if cell.best else f"<u>{text}</u>" if cell.second else text
-            cells.append(f"{text} ({paper_text(metric, cell)})".strip() if cell.paper else text)
-        lines.append(f"| {_escape_markdown(row.name)} | " + " | ".join(cells) + " |")
-    return "\n".join(lines) + "\n"
+
+    def text(metric: str, cell: Cell) -> str:
+        number = number_text(metric, cell)
+        number = f"**{number}**" if cell.best else f"<u>{number}</u>" if cell.second else number
+        return f"{number} ({paper_text(metric, cell)})".strip() if cell.paper else number
+
+    return "\n".join(markdown_grid(*_grid(part, "recipe", text)) for part in _parts(table))
 
 
 def latex(table: Table) -> str:
     """For a paper: a booktabs table, best in bold, second best underlined."""
-    lines = [r"\begin{tabular}{l" + "c" * len(table.metrics) + "}", r"\toprule"]
-    lines.append("Method & " + " & ".join(_escape_latex(parse(metric).heading) for metric in table.metrics) + r" \\")
-    lines.append(r"\midrule")
-    for row in table.rows:
-        cells = []
-        for metric in table.metrics:
-            cell = row.cells[metric]
-            text = number_text(metric, cell).replace("±", r"$\pm$")
-            cells.append(rf"\textbf{{{text}}}" if cell.best else rf"\underline{{{text}}}" if cell.second else text)
-        lines.append(_escape_latex(row.name) + " & " + " & ".join(cells) + r" \\")
+
+    def text(metric: str, cell: Cell) -> str:
+        number = number_text(metric, cell).replace("±", r"$\pm$")
+        return rf"\textbf{{{number}}}" if cell.best else rf"\underline{{{number}}}" if cell.second else number
+
+    return "\n".join(latex_grid(*_grid(part, "Method", text)) for part in _parts(table))
+
+
+def _parts(table: Table) -> list[tuple[Place, Table]]:
+    """One for each place that has columns, and at least one."""
+    parts: list[tuple[Place, Table]] = [(place, table.at(place)) for place in PLACES]
+    return [part for part in parts if part[1].metrics] or parts[:1]
+
+
+def _grid(
+    part: tuple[Place, Table], corner: str, text: Callable[[str, Cell], str]
+) -> tuple[str, Sequence[str], list[tuple[str, list[str]]]]:
+    """Corner, metrics, and a name and texts for every row."""
+    place, table = part
+    rows = [(row.name, [text(metric, row.cells[metric]) for metric in table.metrics]) for row in table.rows]
+    return corner_at(corner, place), table.metrics, rows
+
+
+def corner_at(corner: str, place: Place) -> str:
+    """The upper left cell of a grid, which says of which place it is."""
+    return corner if place == "before" else f"{corner}, after the head"
+
+
+def markdown_grid(corner: str, metrics: Sequence[str], rows: Iterable[tuple[str, Sequence[str]]]) -> str:
+    """Columns of one place; texts of cells stand as they are, all else is escaped."""
+    top = [corner, *(_escape_markdown(_heading_with_arrow(metric, alone=False)) for metric in metrics)]
+    lines = [" | ".join([_escape_markdown(name), *texts]) for name, texts in rows]
+    return f"| {' | '.join(top)} |\n|{'---|' * len(top)}\n" + "".join(f"| {line} |\n" for line in lines)
+
+
+def latex_grid(corner: str, metrics: Sequence[str], rows: Iterable[tuple[str, Sequence[str]]]) -> str:
+    """The same as a booktabs table."""
+    head = " & ".join([corner, *(_escape_latex(parse(metric).short_heading) for metric in metrics)])
+    lines = [r"\begin{tabular}{l" + "c" * len(metrics) + "}", r"\toprule", head + r" \\", r"\midrule"]
+    lines += [" & ".join([_escape_latex(name), *texts]) + r" \\" for name, texts in rows]
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
 
 
@@ -233,8 +299,9 @@ def csv_text(table: Table) -> str:
     return out.getvalue()
 
 
-def _heading_with_arrow(metric: str) -> str:
-    return parse(metric).heading + ARROWS[parse(metric).metric.direction]
+def _heading_with_arrow(metric: str, *, alone: bool = True) -> str:
+    named = parse(metric)
+    return (named.heading if alone else named.short_heading) + ARROWS[named.metric.direction]
 
 
 def _escape_markdown(text: str) -> str:

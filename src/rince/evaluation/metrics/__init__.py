@@ -17,13 +17,13 @@ METRICS: tuple[Metric, ...] = (*accuracy.METRICS, *search.METRICS, *detection.ME
 
 @cache
 def parse(name: str) -> Named:
-    """The name of a measured number, taken apart: of which metric it is, for which level or outliers, on which set."""
+    """The name of a measured number, taken apart: metric, level or outliers, set, and place."""
     for metric in METRICS:
         if found := metric.read(name):
             return found
     raise DataError(
-        f"there is no metric {name!r}; there are {', '.join(metric.pattern for metric in METRICS)}, each also with "
-        "' on SET'; if an older rince wrote it, run `rince evaluate` again"
+        f"there is no metric {name!r}; there are {', '.join(metric.pattern for metric in METRICS)}, most also with "
+        "' after the head', each with ' on SET'; if an older rince wrote it, run `rince evaluate` again"
     )
 
 

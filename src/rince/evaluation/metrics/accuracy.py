@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from torch import Tensor
+
 from rince.evaluation.evidence import Evidence
 from rince.evaluation.metrics.metric import COUNT, PERCENT, Metric
 
 
-def _finetuned(evidence: Evidence) -> dict[str, float]:
+def _finetuned(evidence: Evidence) -> dict[str, Tensor]:
     if evidence.classified is None:
         return {}
     labels = evidence.test.labels
-    return {"": int((evidence.classified.to(labels.device) == labels).sum()) / len(labels)}
+    return {"": evidence.classified.to(labels.device) == labels}
 
 
 def _best_accuracy(evidence: Evidence) -> dict[str, float]:
@@ -25,7 +27,15 @@ FINETUNED = Metric(
     "finetune/accuracy", "finetuned accuracy", "up", PERCENT, "{classifier}", _finetuned, "Finetuned", "accuracy"
 )
 PROBE = Metric(
-    "probe/accuracy", "probe accuracy", "up", PERCENT, "{probe}", lambda e: {"": e.probed.accuracy}, "Probe", "accuracy"
+    "probe/accuracy",
+    "probe accuracy",
+    "up",
+    PERCENT,
+    "{probe}",
+    lambda e: {"": e.probed.right},
+    "Probe",
+    "accuracy",
+    both_places=True,
 )
 BEST = "{probe}; the largest after any epoch, chosen by looking at the test set, which flatters: it compares nothing"
 BEST_TEST = Metric("probe/best_test_accuracy", "best probe accuracy", None, PERCENT, BEST, _best_accuracy)

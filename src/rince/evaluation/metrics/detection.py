@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeVar
 
 from torch import Tensor
 
 from rince.evaluation.evidence import Evidence, Scores
-from rince.evaluation.metrics.metric import PERCENT, Measure, Metric
-from rince.evaluation.outliers import auroc, fpr_at_recall
+from rince.evaluation.metrics.metric import PERCENT, Direction, Measure, Metric
+from rince.evaluation.outliers import fpr_at_recall, shares_below
 
 GAUSSIANS = (
-    "one full-covariance Gaussian per class on normalised training features, ε = 1e-6; score: largest log-likelihood; "
-    "inliers: test set"
+    "one full-covariance Gaussian per class on the normalised training set, ε = 1e-6; score: largest log-likelihood; "
+    "inliers: test set; {vectors}"
 )
-FALSE = "share of outliers accepted where 95 % of the inliers are; score as of outliers/auroc"
-TIED = "as outliers/auroc with one covariance for all classes (Mahalanobis)"
-NEAR = "score: cosine with the {neighbour}th nearest training feature"
+FALSE = "share of outliers accepted where 95 % of the inliers are; score as of outliers/auroc; {vectors}"
+TIED = "as outliers/auroc with one covariance for all classes (Mahalanobis); {vectors}"
+NEAR = "score: cosine with the {neighbour}th nearest of the training set; {vectors}"
+Number = TypeVar("Number", float, Tensor)
 
 
-def _each(scores_of: Callable[[Evidence], Scores], number: Callable[[Tensor, Tensor], float]) -> Measure:
-    """One number for each set of outliers; no scores are made where there are none."""
+def _each(
+    scores_of: Callable[[Evidence], Scores], number: Callable[[Tensor, Tensor], Number]
+) -> Callable[[Evidence], dict[str, Number]]:
+    """One number for each set of outliers, or one for each inlier; no scores are made where there are none."""
 
-    def measure(evidence: Evidence) -> dict[str, float]:
+    def measure(evidence: Evidence) -> dict[str, Number]:
         if not evidence.outliers:
             return {}
         scores = scores_of(evidence)
@@ -31,12 +35,14 @@ def _each(scores_of: Callable[[Evidence], Scores], number: Callable[[Tensor, Ten
     return measure
 
 
-AUROC = Metric(
-    "outliers/{}/auroc", "AUROC", "up", PERCENT, GAUSSIANS, _each(lambda e: e.gaussian, auroc), "Outliers: {}"
-)
+def _metric(leaf: str, heading: str, direction: Direction, protocol: str, measure: Measure, group: str = "") -> Metric:
+    return Metric(f"outliers/{{}}/{leaf}", heading, direction, PERCENT, protocol, measure, group, both_places=True)
+
+
+AUROC = _metric("auroc", "AUROC", "up", GAUSSIANS, _each(lambda e: e.gaussian, shares_below), "Outliers: {}")
 METRICS = (
     AUROC,
-    Metric("outliers/{}/fpr@95", "FPR@95", "down", PERCENT, FALSE, _each(lambda e: e.gaussian, fpr_at_recall)),
-    Metric("outliers/{}/auroc_tied", "AUROC, tied", "up", PERCENT, TIED, _each(lambda e: e.tied, auroc)),
-    Metric("outliers/{}/auroc_neighbours", "AUROC, neighbours", "up", PERCENT, NEAR, _each(lambda e: e.near, auroc)),
+    _metric("fpr@95", "FPR@95", "down", FALSE, _each(lambda e: e.gaussian, fpr_at_recall)),
+    _metric("auroc_tied", "AUROC, tied", "up", TIED, _each(lambda e: e.tied, shares_below)),
+    _metric("auroc_neighbours", "AUROC, neighbours", "up", NEAR, _each(lambda e: e.near, shares_below)),
 )

@@ -8,12 +8,18 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, NamedTuple
 
-from rince.evaluation.evidence import Evidence
+from torch import Tensor
+
+from rince.evaluation.evidence import Evidence, Place
 
 Direction = Literal["up", "down", None]
-Measure = Callable[[Evidence], dict[str, float]]
-"""What stands in the place of `{}` → the number; empty where there is nothing to measure."""
+Measure = Callable[[Evidence], dict[str, float] | dict[str, Tensor]]
+"""What stands in the hole `{}` → the number, or `(queries,)` numbers whose mean it is; empty if there is none.
+
+A query that does not count is NaN.
+"""
 HOLE = "{}"
+AFTER = " after the head"
 
 
 @dataclass(frozen=True)
@@ -56,6 +62,7 @@ class Metric:
         measure: the function: from the evidence to its numbers.
         group: for a metric that a reader looks at first, what its column has in common with those beside it.
         column: heading below that of the group, if another than `heading`.
+        both_places: whether it is measured after the head too, where samples have embeddings.
     """
 
     pattern: str
@@ -66,6 +73,7 @@ class Metric:
     measure: Measure
     group: str = ""
     column: str = ""
+    both_places: bool = False
 
     @property
     def name(self) -> str:
@@ -75,7 +83,8 @@ class Metric:
     @cached_property
     def names(self) -> re.Pattern[str]:
         """What the names of its numbers look like. A set's name has no slash, so ` on ` in a level is no matter."""
-        text = re.escape(self.pattern).replace(re.escape(HOLE), "(.+?)") + r"(?: on ([^/]+))?"
+        text = re.escape(self.pattern).replace(re.escape(HOLE), "(.+?)")
+        text += (f"({AFTER})?" if self.both_places else "()") + r"(?: on ([^/]+))?"
         return re.compile(text, re.DOTALL)  # names of levels and sets may be any text
 
     def read(self, name: str) -> Named | None:
@@ -83,42 +92,67 @@ class Metric:
         found = self.names.fullmatch(name)
         if found is None:
             return None
-        *qualifier, on = found.groups(default="")
-        return Named(self, "".join(qualifier), on)
+        *qualifier, after, on = found.groups(default="")
+        return Named(self, "".join(qualifier), on, "after" if after else "before")
 
 
 class Named(NamedTuple):
-    """A measured number: of which metric, for which level or outliers, on which set of data."""
+    """A measured number: of which metric, for which level or outliers, on which set of data, at which place."""
 
     metric: Metric
     qualifier: str = ""
     on: str = ""
     """The set, if it is not the run's own."""
+    place: Place = "before"
+    """Whether it is of features, before the head, or of embeddings, after it."""
 
     @property
     def name(self) -> str:
-        """In results: `retrieval/class/map on ucf101`."""
-        return self._on(self.metric.pattern.replace(HOLE, self.qualifier, 1))
+        """In results: `retrieval/class/map on ucf101`, `retrieval/class/map after the head on ucf101`."""
+        return self._on(self.metric.pattern.replace(HOLE, self.qualifier, 1) + self._after)
+
+    @property
+    def protocol(self) -> str:
+        """Under which name it is kept how the number was made: `retrieval/map after the head`."""
+        return self.metric.name + self._after
 
     @property
     def where(self) -> str:
         """What tells it from others of its metric: `class on ucf101`. Figures are kept under this."""
-        return self._on(self.qualifier).strip()
+        return self._on(self.qualifier + self._after).strip()
 
     @property
     def heading(self) -> str:
-        """For a column that stands alone: `mAP class on ucf101`."""
-        return f"{self.metric.heading} {self.where}".strip()
+        """For a column that stands alone: `mAP class on ucf101, after the head`."""
+        return self.short_heading + self._comma_after
+
+    @property
+    def short_heading(self) -> str:
+        """For a column among others of the same place: `mAP class on ucf101`."""
+        return self._on(f"{self.metric.heading} {self.qualifier}".strip())
 
     @property
     def group(self) -> str:
-        """For columns side by side: `Same class on ucf101`; empty if no reader looks at it first."""
+        """For columns side by side: `Same class on ucf101, after the head`; empty if no reader looks at it first."""
+        return self.short_group + self._comma_after if self.metric.group else ""
+
+    @property
+    def short_group(self) -> str:
+        """The same among others of the same place."""
         return self._on(self.metric.group.replace(HOLE, self.qualifier, 1)) if self.metric.group else ""
 
     @property
     def column(self) -> str:
         """Below the heading of the group: `mAP`, `accuracy %`."""
         return (self.metric.column or self.metric.heading) + self.metric.unit.sign
+
+    @property
+    def _after(self) -> str:
+        return AFTER if self.place == "after" else ""
+
+    @property
+    def _comma_after(self) -> str:
+        return f",{self._after}" if self._after else ""
 
     def _on(self, text: str) -> str:
         return f"{text} on {self.on}" if self.on else text

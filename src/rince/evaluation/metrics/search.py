@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from rince.evaluation.evidence import Evidence
-from rince.evaluation.metrics.metric import PERCENT, PLAIN, Measure, Metric
-from rince.evaluation.retrieval import RankedRetrieval, recall_at_k
+from torch import Tensor
 
-RETRIEVAL = "queries: test set, gallery: training set; features before the head, cosine; "
+from rince.evaluation.evidence import Evidence
+from rince.evaluation.metrics.metric import PERCENT, PLAIN, Measure, Metric, Unit
+from rince.evaluation.retrieval import RankedRetrieval, hits_at_k
+
+RETRIEVAL = "queries: test set, gallery: training set; {vectors}, cosine; "
 FIRST = RETRIEVAL + "the nearest item has the query's own label"
 FIVE = RETRIEVAL + "an item of the query's own label among the 5 nearest"
 AVERAGE = RETRIEVAL + "mean average precision over the whole gallery"
@@ -17,10 +19,10 @@ SAME, LEVELS, TRAINED = "Same {}", "Order of ranks", "Order of trained ranks"
 
 
 def _recall(k: int) -> Measure:
-    def measure(evidence: Evidence) -> dict[str, float]:
+    def measure(evidence: Evidence) -> dict[str, Tensor]:
         train, test = evidence.train, evidence.test
         return {
-            level: recall_at_k(
+            level: hits_at_k(
                 test.features,
                 train.features,
                 query_labels=labels,
@@ -35,48 +37,48 @@ def _recall(k: int) -> Measure:
     return measure
 
 
-def _average_precision(evidence: Evidence) -> dict[str, float]:
-    return {level: curve.average for level, curve in evidence.curves.items()}
-
-
-def _gain(found: RankedRetrieval | None) -> dict[str, float]:
+def _gain(found: RankedRetrieval | None) -> dict[str, Tensor]:
     return {"": found.ndcg} if found else {}
 
 
-def _order(found: RankedRetrieval | None) -> dict[str, float]:
+def _order(found: RankedRetrieval | None) -> dict[str, Tensor]:
     return {"": found.order_accuracy} if found else {}
 
 
-MAP = Metric("retrieval/{}/map", "mAP", "up", PLAIN, AVERAGE, _average_precision, SAME)
+def _metric(
+    pattern: str, heading: str, unit: Unit, protocol: str, measure: Measure, group: str = "", column: str = ""
+) -> Metric:
+    return Metric(pattern, heading, "up", unit, protocol, measure, group, column, both_places=True)
+
+
+RECALL = _metric("retrieval/{}/recall@1", "R@1", PERCENT, FIRST, _recall(1), SAME)
+MAP = _metric("retrieval/{}/map", "mAP", PLAIN, AVERAGE, lambda e: e.average_precisions, SAME)
 METRICS = (
-    Metric("retrieval/{}/recall@1", "R@1", "up", PERCENT, FIRST, _recall(1), SAME),
-    Metric("retrieval/{}/recall@5", "R@5", "up", PERCENT, FIVE, _recall(5)),
+    RECALL,
+    _metric("retrieval/{}/recall@5", "R@5", PERCENT, FIVE, _recall(5)),
     MAP,
-    Metric("ranking/ndcg", "NDCG", "up", PLAIN, GAIN + OF_LEVELS, lambda e: _gain(e.ranked), LEVELS),
-    Metric(
+    _metric("ranking/ndcg", "NDCG", PLAIN, GAIN + OF_LEVELS, lambda e: _gain(e.ranked), LEVELS),
+    _metric(
         "ranking/order_accuracy",
         "rank order",
-        "up",
         PERCENT,
         ORDER + OF_LEVELS,
         lambda e: _order(e.ranked),
         LEVELS,
         "in order",
     ),
-    Metric(
+    _metric(
         "ranking/trained/ndcg",
         "NDCG, trained ranks",
-        "up",
         PLAIN,
         GAIN + OF_TRAINING,
         lambda e: _gain(e.ranked_as_trained),
         TRAINED,
         "NDCG",
     ),
-    Metric(
+    _metric(
         "ranking/trained/order_accuracy",
         "rank order, trained ranks",
-        "up",
         PERCENT,
         ORDER + OF_TRAINING,
         lambda e: _order(e.ranked_as_trained),

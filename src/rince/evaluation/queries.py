@@ -1,0 +1,61 @@
+"""Numbers of every test sample, kept beside a run: `queries.safetensors`, what paired differences are made from."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor
+
+from rince.evaluation.metrics import parse
+from rince.files import write_whole
+
+QUERIES = "queries.safetensors"
+
+
+class Queries(NamedTuple):
+    """What was measured on every test sample."""
+
+    checkpoint: str
+    """Of the run, as in results."""
+    tests: dict[str, str]
+    """Name of the set, empty for the run's own → fingerprint of its test samples."""
+    values: dict[str, Tensor]
+    """Name of a metric → `(queries,)`, whose mean is its number; NaN for a query that does not count."""
+
+
+def write_queries(folder: Path, queries: Queries) -> None:
+    """Into the folder of a run, in float32."""
+    values = {name: each.float().contiguous() for name, each in queries.values.items()}
+    noted = {"checkpoint": queries.checkpoint, "tests": json.dumps(queries.tests, sort_keys=True)}
+    write_whole(folder / QUERIES, save(values, metadata=noted))
+
+
+def read_queries(folder: Path) -> Queries | None:
+    """From the folder of a run; None if there are none, or they cannot be read."""
+    try:
+        with safe_open(folder / QUERIES, framework="pt") as file:
+            noted = file.metadata()
+            values = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
+            return Queries(noted["checkpoint"], json.loads(noted["tests"]), values)
+    except (OSError, SafetensorError, KeyError, TypeError, ValueError):
+        return None
+
+
+def mean_over_seeds(runs: Sequence[Queries]) -> dict[str, Tensor]:
+    """Name of a metric → `(queries,)` mean over the runs that have it, in float64.
+
+    Runs whose test samples are not those of the first cannot be averaged with it, and are left out with all others of
+    that set.
+    """
+    means = {}
+    for name in dict.fromkeys(name for run in runs for name in run.values):
+        having, on = [run for run in runs if name in run.values], parse(name).on
+        if len({run.tests.get(on) for run in having}) == 1:
+            means[name] = torch.stack([run.values[name].double() for run in having]).mean(dim=0)
+    return means

@@ -1,0 +1,80 @@
+"""Paired differences against scipy's bootstrap, and what an interval promises: to hold the truth in 95 of 100 cases."""
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import bootstrap
+
+from rince.errors import ConfigError, DataError
+from rince.evaluation.paired import interval_of_means, paired_difference
+
+
+def seeds(seed, number, queries=400, gain=0.0):
+    """Right or wrong on queries of which some are hard for all."""
+    draws = np.random.default_rng(seed)
+    ease = np.random.default_rng(99).random(queries)
+    return [torch.tensor((draws.random(queries) < ease + gain).astype(np.float32)) for _ in range(number)]
+
+
+def test_mean_and_interval_are_those_of_scipy():
+    ours, theirs = seeds(1, 3, gain=0.06), seeds(2, 2)
+    found = paired_difference(ours, theirs)
+    difference = np.subtract(*(np.mean([x.double().numpy() for x in side], axis=0) for side in (ours, theirs)))
+    expected = bootstrap(
+        (difference,), np.mean, n_resamples=10_000, method="percentile", rng=np.random.default_rng(0)
+    ).confidence_interval
+    width = expected.high - expected.low
+    assert found.mean == pytest.approx(difference.mean(), abs=1e-6)
+    assert found.low == pytest.approx(expected.low, abs=0.04 * width)
+    assert found.high == pytest.approx(expected.high, abs=0.04 * width)
+    assert paired_difference(theirs, ours).mean == pytest.approx(-found.mean)
+
+
+def test_pairs_are_kept_together():
+    theirs = seeds(3, 1)[0]
+    found = paired_difference([theirs + 0.01], [theirs])
+    assert found == pytest.approx((0.01, 0.01, 0.01), abs=1e-6)  # the same for every query: there is no doubt
+    apart = paired_difference([theirs.flip(0) + 0.01], [theirs])
+    assert apart.high - apart.low > 0.1
+
+
+def test_the_interval_holds_the_truth_as_often_as_it_says():
+    held = 0
+    for case in range(300):
+        draws = np.random.default_rng(case)
+        difference = torch.tensor(draws.exponential(1.0, 120) - 0.7)
+        found = interval_of_means([difference], resamples=500, seed=case)[0]
+        held += found.low <= 0.3 <= found.high
+    assert 0.91 <= held / 300 <= 0.97
+
+
+def test_the_same_seed_gives_the_same_and_columns_do_not_move_each_other(monkeypatch):
+    one, other, short = seeds(4, 1)[0], seeds(5, 1)[0], seeds(6, 1, queries=50)[0]
+    alone = [interval_of_means([values])[0] for values in (one, short, other)]
+    assert interval_of_means([one, short, other]) == [pytest.approx(each, abs=1e-12) for each in alone]
+    assert paired_difference([one], [other], seed=1) != paired_difference([one], [other], seed=2)
+    monkeypatch.setattr("rince.evaluation.paired.CELLS", 400 * 7)  # blocks of a few draws
+    assert interval_of_means([one])[0] == pytest.approx(alone[0], abs=0.01)
+
+
+def test_queries_that_do_not_count_are_as_good_as_absent():
+    values = seeds(7, 1)[0].double()
+    values[:100] = torch.nan
+    found, rest = interval_of_means([values])[0], interval_of_means([values[100:]])[0]
+    assert found.mean == pytest.approx(rest.mean, abs=1e-12)
+    assert found == pytest.approx(rest, abs=0.006)
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "error", "match"),
+    [
+        ([], [torch.ones(3)], DataError, "at least one seed of each side"),
+        ([torch.ones(3)], [torch.ones(4)], DataError, r"the same test queries; got shapes .*\(4,\)"),
+        ([torch.ones(0)], [torch.ones(0)], DataError, "no test queries"),
+    ],
+)
+def test_bad_input_is_named(ours, theirs, error, match):
+    with pytest.raises(error, match=match):
+        paired_difference(ours, theirs)
+    with pytest.raises(ConfigError, match="resamples must be at least 1, got 0"):
+        paired_difference([torch.ones(3)], [torch.ones(3)], resamples=0)
