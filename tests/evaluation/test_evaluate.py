@@ -300,11 +300,41 @@ def test_a_test_set_of_one_image_per_class_has_all_numbers_but_the_widths(run, t
     assert [row[i] for i, row in enumerate(verdict.figures["class_similarity"]["before"])] == [None] * 4
 
 
-def test_another_split_can_be_judged(run):
-    rince("evaluate", run, "--split", "train")
+def test_another_split_can_be_judged_and_no_sample_finds_itself(run, pictures):
+    done = rince("evaluate", run, "--split", "train", "--outliers", pictures)
     results = json.loads((run / "results.json").read_text())
     assert results["split"] == "train"
-    assert results["metrics"]["retrieval/class/recall@1"] > 0.99  # finds itself
+    told = (
+        "200 of 200 test samples lie in the training set, too: in retrieval and by nearest neighbours none finds itself"
+    )
+    assert told in done.stderr
+    assert told in results["protocol"]["shared samples"]
+    train = load_images("fashion", "train", limit=200)
+    features = features_by_hand(run, train.images)
+    cosines = torch.nn.functional.normalize(features, dim=1) @ torch.nn.functional.normalize(features, dim=1).T
+    cosines.fill_diagonal_(-2)
+    metrics = results["metrics"]
+    found = (train.labels[cosines.argmax(dim=1)] == train.labels).float().mean()
+    assert metrics["retrieval/class/recall@1"] == pytest.approx(float(found), abs=5e-3)
+    same = {"query_labels": train.labels, "gallery_labels": train.labels, "same": torch.arange(200)}
+    assert metrics["retrieval/class/map"] == pytest.approx(mean_average_precision(features, features, **same), abs=2e-3)
+    outliers = load_file(run / "features" / f"outliers-{pictures.name}.safetensors")["features"]
+    inliers = cosines.sort(dim=1, descending=True).values[:, 49]
+    expected = auroc(inliers, neighbour_score(outliers, features, k=50))
+    assert metrics[f"outliers/{pictures.name}/auroc_neighbours"] == pytest.approx(expected, abs=5e-3)
+
+
+def test_a_file_of_vectors_judged_against_itself_finds_others(tmp_path):
+    labels = np.arange(60) % 4
+    vectors = np.random.default_rng(0).normal(size=(60, 5)) + np.eye(5)[labels]
+    np.savez(tmp_path / "v.npz", features=vectors, labels=labels)
+    done = rince("evaluate", "--embeddings", tmp_path / "v.npz", tmp_path / "v.npz", "--out", tmp_path / "found.json")
+    assert "60 of 60 test samples lie in the training set, too" in done.stderr
+    found = json.loads((tmp_path / "found.json").read_text())
+    unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    cosines = unit @ unit.T - 3 * np.eye(60)
+    assert found["metrics"]["retrieval/class/recall@1"] == pytest.approx((labels[cosines.argmax(1)] == labels).mean())
+    assert "60 of 60" in found["protocol"]["shared samples"]
 
 
 @pytest.mark.parametrize(
@@ -344,6 +374,7 @@ def test_neighbours_are_the_nearest_and_never_the_query_itself(run, pictures, tm
     done = rince("neighbours", run, pictures / "0.png", pictures, "-k", 2, "--picture", tmp_path / "near.png")
     features = torch.nn.functional.normalize(features_by_hand(run, load_images("fashion", "test").images[:6]), dim=1)
     order = (features[1:] @ features[0]).argsort(descending=True) + 1
+    assert f"1 of 1 queries lie in {str(pictures)!r}, too; none is shown as its own neighbour" in done.stderr
     lines = done.stdout.splitlines()
     assert lines[0] == str(pictures / "0.png")
     shown = [line.split()[-1] for line in lines[1:3]]

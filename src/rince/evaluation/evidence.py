@@ -64,7 +64,7 @@ class Evidence:
         return replace(
             self,
             train=Samples(self.train.embeddings, self.train.levels),
-            test=Samples(self.test.embeddings, self.test.levels),
+            test=Samples(self.test.embeddings, self.test.levels, same=self.test.same),
             outliers=self.outlier_embeddings,
             probe="fast",
             epoch_features=None,

@@ -139,6 +139,11 @@ class Source(ABC):
         with shown_progress(self.source) as tell:  # the first reading of much data takes a while
             return file_digests_once(paths, folder_of(self.source), lambda done, of: tell("reading files", done, of))
 
+    def holds_the_same_as(self, other: Source) -> bool:
+        """Whether a row is the same sample in both."""
+        known = self.knows_content and other.knows_content and self.file(0) is None
+        return self is other or (known and self.fingerprint == other.fingerprint)
+
     def place(self, row: int) -> str:
         """Where a person finds a sample: its file, if it has one."""
         return str(self.file(row) or self.name(row))
@@ -255,15 +260,14 @@ def rows_in(samples: Source, others: Source) -> Tensor | None:
 
     The same sample is the same file, through any link, or the same row of the same data.
     """
-    if samples is others:
+    if samples.holds_the_same_as(others):
         return torch.arange(len(samples))
     places = [_files_of(each) for each in (samples, others)]
-    if places[0] is not None and places[1] is not None:
-        there = {file: row for row, file in reversed(list(enumerate(places[1]))) if file is not None}
-        found = torch.tensor([-1 if file is None else there.get(file, -1) for file in places[0]], dtype=torch.int64)
-        return found if bool((found >= 0).any()) else None
-    known = samples.knows_content and others.knows_content
-    return torch.arange(len(samples)) if known and samples.fingerprint == others.fingerprint else None
+    if places[0] is None or places[1] is None:
+        return None
+    there = {file: row for row, file in reversed(list(enumerate(places[1]))) if file is not None}
+    found = torch.tensor([-1 if file is None else there.get(file, -1) for file in places[0]], dtype=torch.int64)
+    return found if bool((found >= 0).any()) else None
 
 
 def _files_of(source: Source) -> list[tuple[int, int] | None] | None:
