@@ -20,6 +20,7 @@ from PIL import Image
 from safetensors.torch import load_file
 
 from browser.made import BREAKOUT, CLASSES, COLOURS, EVIL, KIN, LEVELS, RECIPE, TEST, TREE, made, parse
+from rince import __version__ as version
 from rince.config import load_recipe
 from rince.report.atlas import balanced_sample, sample_size
 from rince.report.collect import Level, _name
@@ -76,7 +77,10 @@ def test_table_files_hold_the_mean_over_seeds(report):
         first, second, other = (results(run)["metrics"][metric] for run in report.runs)
         assert float(rows[RECIPE, metric]["mean"]) == pytest.approx((first + second) / 2)
         assert float(rows["test/flat", metric]["mean"]) == pytest.approx(other)
-    assert (report.out / "table.md").read_text("utf-8").count("\n") == 4
+    text = (report.out / "table.md").read_text("utf-8")
+    assert text.count("\n") == 6
+    assert text.endswith(f"\n\nNumbers by rince {version}.\n")
+    assert f"Numbers by rince {version}." in report.html
     assert r"\begin{tabular}" in (report.out / "table.tex").read_text("utf-8")
 
 

@@ -9,7 +9,7 @@ from itertools import groupby
 from rince.evaluation.metrics import parse
 from rince.report.collect import Shown
 from rince.report.drawing import DASHES, RUNS, clean
-from rince.report.tables import ARROWS, Cell, Table, number_text, paper_text, value_text
+from rince.report.tables import ARROWS, Cell, Table, number_text, paper_text, stamp, value_text
 
 SAID = {"up": "higher is better", "down": "lower is better", None: ""}
 
@@ -124,7 +124,8 @@ def _notes(table: Table, runs: Sequence[Shown]) -> str:
     short = [run for run in runs if run.results["step"] < run.results["of_steps"]]
     if short:
         notes.append("Not trained to the end: " + escape(", ".join(clean(run.label) for run in short)) + ".")
-    return "".join(f'<p class="note">{note}</p>' for note in notes)
+    notes.append(escape(clean(stamp(table), 600)))
+    return "".join(f'<p class="note">{note}</p>' for note in notes if note)
 
 
 def _cell(metric: str, cell: Cell) -> str:
