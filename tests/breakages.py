@@ -723,6 +723,12 @@ BREAKAGES = (
     ),
     Breakage("copies-not-averaged", "source.copies, -1).mean(dim=1)", "source.copies, -1)[:, 0]", VIDEOS),
     Breakage(
+        "versions-in-one-table-not-told",
+        "if len(by_version) < 2:",
+        "if True:",
+        "tests/unit/test_tables.py -k different_versions",
+    ),
+    Breakage(
         "report-shows-another-image-of-the-name",
         "if others or self.names is None",
         "if self.names is None",

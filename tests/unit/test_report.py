@@ -20,6 +20,7 @@ from PIL import Image
 from safetensors.torch import load_file, save_file
 
 from browser.made import BREAKOUT, CLASSES, COLOURS, EVIL, KIN, LEVELS, RECIPE, TEST, TREE, made, parse
+from rince import __version__ as version
 from rince.config import load_recipe
 from rince.evaluation.paired import paired_difference
 from rince.report.atlas import balanced_sample, sample_size
@@ -79,8 +80,11 @@ def test_table_files_hold_the_mean_over_seeds(report):
         first, second, other = (results(run)["metrics"][metric] for run in report.runs)
         assert float(rows[RECIPE, metric]["mean"]) == pytest.approx((first + second) / 2)
         assert float(rows["test/flat", metric]["mean"]) == pytest.approx(other)
-    grids = (report.out / "table.md").read_text("utf-8").split("\n\n")
-    assert [grid.rstrip().count("\n") + 1 for grid in grids] == [4, 4, 3, 3, 1]  # numbers and differences, both places
+    text = (report.out / "table.md").read_text("utf-8")
+    grids = text.split("\n\n")
+    assert [grid.rstrip().count("\n") + 1 for grid in grids] == [4, 4, 1, 3, 3, 1]  # numbers, who made them, differences
+    assert f"\n\nNumbers by rince {version}.\n" in text
+    assert f"Numbers by rince {version}." in report.html
     assert r"\begin{tabular}" in (report.out / "table.tex").read_text("utf-8")
 
 

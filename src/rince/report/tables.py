@@ -10,7 +10,7 @@ import fnmatch
 import io
 import statistics
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 from typing import Any, NamedTuple
@@ -62,6 +62,8 @@ class Row:
     name: str
     seeds: tuple[int, ...]
     cells: dict[str, Cell]
+    versions: tuple[str, ...] = ()
+    """Of rince that judged its runs."""
 
 
 @dataclass(frozen=True)
@@ -161,7 +163,8 @@ def _row(name: str, group: list[dict[str, Any]], metrics: Sequence[str], table: 
         )
         for metric in metrics
     }
-    return Row(name, tuple(result["seed"] for result in group), cells)
+    versions = sorted({str(result.get("rince", "unknown")) for result in group})
+    return Row(name, tuple(result["seed"] for result in group), cells, tuple(versions))
 
 
 def _value(metrics: dict[str, float], metric: str) -> float | None:
@@ -186,9 +189,22 @@ def _marked(rows: list[Row], metrics: Sequence[str]) -> list[Row]:
             best, second = len(order) > 1 and mean == order[0], len(order) > 2 and mean == order[1]
             marks[i, metric] = Cell(cell.values, cell.paper, best, second)
     return [
-        Row(row.name, row.seeds, {metric: marks.get((i, metric), cell) for metric, cell in row.cells.items()})
+        replace(row, cells={metric: marks.get((i, metric), cell) for metric, cell in row.cells.items()})
         for i, row in enumerate(rows)
     ]
+
+
+def stamp(table: Table) -> str:
+    """A sentence that says which version of rince made the numbers, and that there are several; empty without any."""
+    by_version: dict[str, list[str]] = {}
+    for row in table.rows:
+        for version in row.versions:
+            by_version.setdefault(version, []).append(row.name)
+    if len(by_version) < 2:
+        return "".join(f"Numbers by rince {version}." for version in by_version)
+    told = "; ".join(f"{version} ({', '.join(names)})" for version, names in sorted(by_version.items()))
+    told = " ".join(told.split())  # one line, whatever a row is called
+    return f"Numbers by different versions of rince, which may not compare: {told}. `rince evaluate` makes them anew."
 
 
 def number_text(metric: str, cell: Cell) -> str:
@@ -238,7 +254,8 @@ def markdown(table: Table) -> str:
         number = f"**{number}**" if cell.best else f"<u>{number}</u>" if cell.second else number
         return f"{number} ({paper_text(metric, cell)})".strip() if cell.paper else number
 
-    return "\n".join(markdown_grid(*_grid(part, "recipe", text)) for part in _parts(table))
+    said = f"\n{_escape_markdown(stamp(table))}\n" if stamp(table) else ""
+    return "\n".join(markdown_grid(*_grid(part, "recipe", text)) for part in _parts(table)) + said
 
 
 def latex(table: Table) -> str:
@@ -248,7 +265,8 @@ def latex(table: Table) -> str:
         number = number_text(metric, cell).replace("±", r"$\pm$")
         return rf"\textbf{{{number}}}" if cell.best else rf"\underline{{{number}}}" if cell.second else number
 
-    return "\n".join(latex_grid(*_grid(part, "Method", text)) for part in _parts(table))
+    said = f"% {stamp(table)}\n" if stamp(table) else ""
+    return "\n".join(latex_grid(*_grid(part, "Method", text)) for part in _parts(table)) + said
 
 
 def _parts(table: Table) -> list[tuple[Place, Table]]:
@@ -290,12 +308,13 @@ def csv_text(table: Table) -> str:
     """For a spreadsheet: full precision, a row per recipe and metric."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(["recipe", "metric", "mean", "std", "seeds", "paper_mean", "paper_std"])
+    writer.writerow(["recipe", "metric", "mean", "std", "seeds", "paper_mean", "paper_std", "rince"])
     for row in table.rows:
         for metric in table.metrics:
             cell = row.cells[metric]
             paper = cell.paper or (None, None)
-            writer.writerow([row.name, metric, cell.mean, cell.std, " ".join(map(str, row.seeds)), *paper])
+            seeds, versions = " ".join(map(str, row.seeds)), " ".join(row.versions)
+            writer.writerow([row.name, metric, cell.mean, cell.std, seeds, *paper, versions])
     return out.getvalue()
 
 
