@@ -302,7 +302,10 @@ def test_another_split_can_be_judged(run):
     ("entries", "message"),
     [
         ({"labels": np.arange(3)}, "has no vectors, a matrix (samples, dim)"),
-        ({"features": np.ones((3, 2))}, "needs the classes, called labels or named by data.label_column; it holds features"),
+        (
+            {"features": np.ones((3, 2))},
+            "needs the classes, called labels or named by data.label_column; it holds features",
+        ),
         ({"features": np.ones((3, 2)), "labels": np.arange(2)}, "labels of"),
         ({"features": np.ones((3, 2)), "labels": np.ones(3)}, "one integer or text per vector: got float64"),
         ({"features": np.array([["a"]], dtype=object), "labels": np.arange(1)}, "cannot be read as .npz"),
