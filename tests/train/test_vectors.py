@@ -58,7 +58,8 @@ def test_vectors_train_are_judged_shown_and_exported(tmp_path):
     assert metrics["retrieval/superclass/recall@1"] > 0.7
     assert metrics["outliers/far.npz/auroc"] > 0.9
     audited = command("ranks", "audit", "vectors/rince-in", f"data.source={tmp_path / 'vectors'}").stdout
-    assert "poodle" in audited or "rank" in audited
+    assert "rank 2: 0.5 classes each" in audited
+    assert "empty for 2 classes (manx, oak)" in audited
     command("report", run, "--out", tmp_path / "page")
     page = (tmp_path / "page" / "index.html").read_text()
     assert "60 test vectors of 4 classes" in page
@@ -66,6 +67,8 @@ def test_vectors_train_are_judged_shown_and_exported(tmp_path):
     assert found.count("\n  ") == 60 * 5
     command("embed", run, tmp_path / "vectors" / "test.npz", "--out", tmp_path / "embedded.parquet")
     command("export", run, "--out", tmp_path / "exported")
+    about = json.loads((tmp_path / "exported" / "encoder.json").read_text())
+    assert about["input"] == {"name": "vectors", "shape": ["batch", 10]}
     session = onnxruntime.InferenceSession(tmp_path / "exported" / "encoder.onnx")
     vectors = np.load(tmp_path / "vectors" / "test.npz")["features"]
     features = session.run(["features"], {"vectors": vectors})[0]
