@@ -50,6 +50,7 @@ ORDER = "tests/unit/test_order_and_schedule.py"
 PROBE = "tests/unit/test_probe.py"
 FIGURES = "tests/unit/test_figures.py"
 VECTORS = "tests/train/test_vectors.py"
+VECTOR_FILES = "tests/unit/test_vector_files.py"
 DOORS = "tests/train/test_doors.py"
 TABLES = "tests/unit/test_tables.py"
 TEXTS_READ = "tests/unit/test_texts.py"
@@ -676,6 +677,25 @@ BREAKAGES = (
         f"{VECTORS} -k noise",
     ),
     Breakage("adapter-not-the-identity", "nn.init.zeros_(self.outer.weight)", "pass", f"{VECTORS} -k identity"),
+    Breakage("ragged-vectors-accepted", "if (lengths != width).any():", "if False:", f"{VECTOR_FILES} -k unequal"),
+    Breakage(
+        "split-of-two-spellings-halved",
+        "chosen[split] = chosen.get(split, False) | pc.equal(",
+        "chosen[split] = pc.equal(",
+        f"{VECTOR_FILES} -k splits",
+    ),
+    Breakage(
+        "classes-of-one-split",
+        "classes = read_classes(_files(splits.values()), self",
+        "classes = read_classes(_files([splits[wanted]]), self",
+        f"{VECTOR_FILES} -k all_splits",
+    ),
+    Breakage(
+        "embed-labels-by-path",
+        "named = source.class_names if number == 0 else groups",
+        "named = groups",
+        f"{VECTORS} -k embed_writes",
+    ),
     Breakage("transform-not-seeded", "np.random.seed(seed % 2**32)", "pass", f"{DOORS} -k workers"),
     Breakage(
         "views-of-a-data-set-alike",

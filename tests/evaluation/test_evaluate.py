@@ -364,6 +364,14 @@ def test_embed_writes_a_row_for_every_image(run, pictures, tmp_path):
     assert table["path"].to_pylist() == [str(pictures / f"{n}.png") for n in range(6)] + [str(pictures / "large.jpg")]
     expected = features_by_hand(run, load_images("fashion", "test").images[:6]).numpy()
     assert np.stack(table["vector"].to_numpy())[:6] == pytest.approx(expected, abs=1e-5)
+    assert table.column_names == ["path", "vector"]
+    for split in ([], ["--split", "test"]):
+        rince("embed", run, "fashion", *split, "--out", tmp_path / "labelled.parquet")
+        labelled, test = pq.read_table(tmp_path / "labelled.parquet"), load_images("fashion", "test")
+        assert labelled.column_names == ["path", "vector", "label", "group", "department"]
+        names = [test.class_names[label] for label in test.labels]
+        assert labelled["label"].to_pylist() == names
+        assert set(zip(names, labelled["group"].to_pylist(), strict=True)) >= {("Bag", "accessories/bags")}
     rince("embed", run, pictures / "0.png", "--out", tmp_path / "one.parquet", "--which", "embeddings")
     one = np.stack(pq.read_table(tmp_path / "one.parquet")["vector"].to_numpy())
     assert one.shape == (1, 8)

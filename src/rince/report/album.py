@@ -72,6 +72,12 @@ class Album:
             return None
         return self.source.preview(self._rows[row]).picture
 
+    def text(self, row: int) -> str | None:
+        """What to read where there is nothing to see; None if the sample is gone."""
+        if self.source is None or row not in self._rows:
+            return None
+        return self.source.preview(self._rows[row]).text
+
     def film(self, row: int) -> bytes | None:
         """A small WebP that moves; None if there is none, or not any more."""
         if self.source is None or row not in self._rows:

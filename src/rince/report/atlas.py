@@ -123,7 +123,14 @@ def map_data(maps: Sequence[RunMap], rows: Tensor) -> dict[str, Any]:
 
 
 def sheet(thumbs: Sequence[tuple[Album, int]]) -> dict[str, Any]:
-    """Thumbnails side by side in one WebP picture, as a data URI, with what is needed to cut them out again."""
+    """Thumbnails side by side in one WebP picture, as a data URI, with what is needed to cut them out again.
+
+    Where there is nothing to see of any, the words that stand for them are there instead.
+    """
+    if all(album.picture(row) is None for album, row in thumbs):
+        words = [album.text(row) for album, row in thumbs]
+        if any(words):
+            return {"words": [line or "" for line in words]}
     first = thumbs[0][0].picture(thumbs[0][1]) if thumbs else None
     size = THUMB if first is None else min(THUMB, max(first.shape[1:]))
     cell = -(-size // 8) * 8  # a lossy picture is made of blocks of 8, and neighbours must not bleed into each other

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 import torch
 from torch import Tensor
@@ -109,7 +110,8 @@ def read_vectors(parts: Sequence[Part], source: str) -> Tensor:
     start = 0
     for part in parts:
         try:
-            part.file.matrix.fill(vectors[start : start + len(part)], part.chosen)
+            with np.errstate(over="ignore"):  # what does not fit is infinite, and will be named as that
+                part.file.matrix.fill(vectors[start : start + len(part)], part.chosen)
         except DataError:
             raise
         except Exception as error:  # as above

@@ -20,7 +20,7 @@ from rince.errors import DataError
 
 VECTORS = ("features", "vectors", "vector", "embeddings", "embedding", "values", "vec", "x")
 METADATA = ("metadata", "metadatas", "payload")  # where databases keep what they know of a row
-BATCH = 8192  # rows of a parquet file at a time
+BATCH = 4096  # rows of a parquet file at a time
 BUFFER = 2**22  # bytes of a column at a time: a file may keep all its rows in one piece
 Chosen = np.ndarray[tuple[int], np.dtype[np.bool_]]
 
@@ -48,7 +48,7 @@ class Content(NamedTuple):
 
 def read_parquet(path: Path) -> Content:
     """Lists of numbers are vectors; text, integers, truth values and the fields of metadata are columns."""
-    with pq.ParquetFile(path, buffer_size=BUFFER) as file:
+    with pq.ParquetFile(path, buffer_size=BUFFER, pre_buffer=False) as file:
         schema = file.schema_arrow
         _refuse_twice(schema.names, path)
         told = [field.name for field in schema if _is_told(field)]
@@ -70,8 +70,8 @@ def _list_matrix(path: Path, file: pq.ParquetFile, field: pa.Field) -> Matrix:
 
     def fill(out: Tensor, chosen: Chosen | None) -> None:
         target, start, row = out.numpy(), 0, 0
-        with pq.ParquetFile(path, buffer_size=BUFFER) as again:
-            for batch in again.iter_batches(BATCH, columns=[name]):
+        with pq.ParquetFile(path, buffer_size=BUFFER, pre_buffer=False) as again:
+            for batch in again.iter_batches(BATCH, columns=[name], use_threads=False):  # which would read ahead
                 rows = np.arange(row, row + len(batch))
                 row += len(batch)
                 column = batch.column(0)

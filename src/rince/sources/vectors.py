@@ -224,7 +224,7 @@ def vector_splits(source: str, opened: Callable[[Path], VectorFile]) -> dict[str
         raise DataError(f"there is no file and no folder {source!r}; give a folder with train.parquet and test.parquet")
     found: dict[str, list[Path]] = {}
     for file in sorted(each for each in path.iterdir() if each.suffix in FORMATS):
-        numbered = re.fullmatch(r"(?:(.+)[-_.])?\d+(?:-of-\d+)?", file.stem)
+        numbered = re.fullmatch(r"(?:(.+?)[-_.])?\d+(?:-of-\d+)?", file.stem)
         name = (numbered[1] or "") if numbered else file.stem
         split = SPLITS.get(name.lower(), name)
         if split in found and not numbered:
