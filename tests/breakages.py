@@ -23,7 +23,7 @@ from pathlib import Path
 from queue import SimpleQueue
 
 ROOT = Path(__file__).parents[1]
-COPIED = ("src", "tests", "docs", "examples", "README.md", "pyproject.toml", "Makefile")
+COPIED = ("src", "tests", "docs", "examples", "scripts", "README.md", "pyproject.toml", "Makefile")
 TEXTS = {".py", ".yaml", ".js", ".css", ".html"}
 AT_ONCE = 2  # processes, each on a core of its own
 LIMIT = 400  # seconds; a breakage that hangs is noticed by pytest-timeout first
@@ -50,11 +50,35 @@ ORDER = "tests/unit/test_order_and_schedule.py"
 PROBE = "tests/unit/test_probe.py"
 FIGURES = "tests/unit/test_figures.py"
 VECTORS = "tests/train/test_vectors.py"
+VECTOR_FILES = "tests/unit/test_vector_files.py"
 DOORS = "tests/train/test_doors.py"
 TABLES = "tests/unit/test_tables.py"
+TEXTS_READ = "tests/unit/test_texts.py"
 METRICS = "tests/unit/test_metrics.py"
 
 BREAKAGES = (
+    # Margins and learning rates.
+    Breakage(
+        "margin-one-level-too-high", "(shared - 1).clamp(min=0)", "shared", "tests/unit/test_baselines.py -k margins"
+    ),
+    Breakage(
+        "margin-beyond-the-sphere", "asked.clamp(max=FARTHEST)", "asked", "tests/unit/test_baselines.py -k margins"
+    ),
+    Breakage("cosine-by-epoch-always", 'if schedule.kind == "cosine" else step / steps', "", f"{ORDER} -k by_step"),
+    # Pixels: how images are opened and what testing sees of them.
+    Breakage(
+        "exif-turned-the-other-way", "6: (True, (1,)),", "6: (True, (0,)),", "tests/unit/test_upright.py -k upright"
+    ),
+    Breakage(
+        "sides-not-swapped",
+        "self._stored[::-1] if self._orientation in SIDEWAYS else self._stored",
+        "self._stored",
+        "tests/unit/test_upright.py -k upright",
+    ),
+    Breakage("no-room-around-the-centre", "ROOM = 256 / 224", "ROOM = 1.0", "tests/unit/test_centre.py -k room"),
+    Breakage(
+        "room-around-small-images", "if shorter > size else size", "if size else size", "tests/unit/test_centre.py"
+    ),
     # Training: a step of momentum contrast.
     Breakage(
         "weight-decay-dropped",
@@ -143,6 +167,49 @@ BREAKAGES = (
         f"{START_FROM} -k head",
     ),
     # Validation, on samples held out.
+    Breakage(
+        "held-out-samples-trained-on",
+        "self.kept[self.order.ids(epoch, step)]",
+        "self.order.ids(epoch, step)",
+        "tests/train/test_validation.py -k no_method_trains",
+    ),
+    Breakage(
+        "held-out-by-row",
+        "key=digests.__getitem__)",
+        "key=lambda row: row)",
+        "tests/unit/test_parts.py -k smallest_hashes",
+    ),
+    Breakage("part-with-the-ids-of-the-whole", "._replace(ids=None)", "", "tests/unit/test_parts.py -k same_samples"),
+    Breakage(
+        "later-of-two-equal-is-best",
+        'score > best["score"]',
+        'score >= best["score"]',
+        "tests/train/test_validation.py -k two_equal",
+    ),
+    Breakage(
+        "best-so-far-forgotten",
+        'dict(saved.get("best", {}))',
+        "{}",
+        "tests/train/test_validation.py -k same_bits",
+    ),
+    Breakage(
+        "judged-with-batch-statistics",
+        "training = encoder.training\n    encoder.eval()\n    try:",
+        "training = encoder.training\n    try:",
+        "tests/train/test_validation.py -k 'leaves_the_encoder or changes_nothing'",
+    ),
+    Breakage(
+        "validation-in-its-own-gallery",
+        "return Part(self.source, others(self.held_out, len(self.source)))",
+        "return Part(self.source, torch.arange(len(self.source)))",
+        "tests/train/test_validation.py -k every_few_epochs",
+    ),
+    Breakage(
+        "test-part-trained-on",
+        "return Part(whole, rest, told)",
+        "return Part(whole, torch.arange(len(whole)), told)",
+        "tests/unit/test_parts.py -k gives_up_a_part",
+    ),
     Breakage(
         "validation-unweighted",
         "loss + float(output.total) * len(step.ids)",
@@ -253,10 +320,22 @@ BREAKAGES = (
         "parents-are-classes", "((tree == 1) | (tree == 2))", "(tree == 1)", "tests/unit/test_sources.py -k parents"
     ),
     Breakage(
-        "the-shorter-way-up",
-        "1 + max(len(query), len(candidate)) - common",
-        "1 + min(len(query), len(candidate)) - common",
+        "levels-count-from-the-bottom",
+        "path + path[-1:] * (depth - len(path))",
+        "path[:1] * (depth - len(path)) + path",
         "tests/unit/test_ranks.py -k uneven",
+    ),
+    Breakage(
+        "a-part-of-the-folders-has-levels-of-its-own",
+        "folder_paths=tuple(even_paths(paths))",
+        "folder_paths=tuple(paths)",
+        "tests/unit/test_uneven.py -k part_of_the_classes",
+    ),
+    Breakage(
+        "two-cranes-are-one",
+        "            and _leaves_out(path, other)\n",
+        "",
+        "tests/unit/test_uneven.py -k stay_two",
     ),
     Breakage(
         "threshold-excluded",
@@ -336,29 +415,48 @@ BREAKAGES = (
         "tests/unit/test_views.py -k another_seed",
     ),
     Breakage(
-        "held-out-whatever-the-seed",
-        "permutation(self.number, self.seed, HELD_OUT_EPOCH)",
-        "permutation(self.number, 0, HELD_OUT_EPOCH)",
-        f"{ORDER} -k holds_out",
+        "last-batch-always-kept",
+        "recipe.seed, recipe.train.keep_last_batch)",
+        "recipe.seed, True)",
+        f"{SETTINGS} -k last_batch",
+    ),
+    # Texts.
+    Breakage(
+        "whitespace-is-a-text",
+        "if value is None or not value.strip()]",
+        "if not value]",
+        f"{TEXTS_READ} -k bad_input",
     ),
     Breakage(
-        "last-batch-always-kept",
-        "recipe.seed, recipe.train.keep_last_batch, held_out",
-        "recipe.seed, True, held_out",
-        f"{SETTINGS} -k last_batch",
+        "a-class-under-two-groups",
+        "elif group != before:",
+        "elif False:",
+        f"{TEXTS_READ} -k 'bad_input or slip'",
+    ),
+    Breakage(
+        "all-words-left-out",
+        "least = min(self.word_dropout, max(drawn))",
+        "least = self.word_dropout",
+        f"{TEXTS_READ} -k never_are_all",
+    ),
+    Breakage(
+        "the-finer-level-first",
+        "levels.sort(key=lambda level: len(level.groups))",
+        "levels.sort(key=lambda level: -len(level.groups))",
+        f"{TEXTS_READ} -k coarser_first",
     ),
     # Schedules.
     Breakage(
         "warm-up-from-a-fixed-rate",
-        "rates.append(schedule.warmup_from +",
-        "rates.append(0.01 +",
+        "schedule.warmup_from + (target",
+        "0.01 + (target",
         f"{REPLAY} -k warm-up",
     ),
     Breakage("cosine-to-zero", "low = lr * schedule.floor", "low = 0.0", f"{ORDER} -k papers_schedule"),
     Breakage(
         "cosine-an-epoch-late",
-        "at_epoch(1 + step // steps_per_epoch)",
-        "at_epoch(step // steps_per_epoch)",
+        "(1 + step // steps_per_epoch)",
+        "(step // steps_per_epoch)",
         f"{ORDER} -k papers_schedule",
     ),
     Breakage(
@@ -584,8 +682,8 @@ BREAKAGES = (
     ),
     Breakage(
         "neighbours-of-the-map-from-the-test-set",
-        "near = nearest(queries, gallery, k)",
-        "near = nearest(queries, queries, k)",
+        "nearest(queries, gallery, k, same=same)",
+        "nearest(queries, queries, k, same=same)",
         "tests/unit/test_report.py -k neighbours",
     ),
     # What users bring, vectors, and the batch as its own candidates.
@@ -615,6 +713,25 @@ BREAKAGES = (
         f"{VECTORS} -k noise",
     ),
     Breakage("adapter-not-the-identity", "nn.init.zeros_(self.outer.weight)", "pass", f"{VECTORS} -k identity"),
+    Breakage("ragged-vectors-accepted", "if (lengths != width).any():", "if False:", f"{VECTOR_FILES} -k unequal"),
+    Breakage(
+        "split-of-two-spellings-halved",
+        "chosen[split] = chosen.get(split, False) | pc.equal(",
+        "chosen[split] = pc.equal(",
+        f"{VECTOR_FILES} -k splits",
+    ),
+    Breakage(
+        "classes-of-one-split",
+        "classes = read_classes(_files(splits.values()), self",
+        "classes = read_classes(_files([splits[wanted]]), self",
+        f"{VECTOR_FILES} -k all_splits",
+    ),
+    Breakage(
+        "embed-labels-by-path",
+        "named = source.class_names if number == 0 else groups",
+        "named = groups",
+        f"{VECTORS} -k embed_writes",
+    ),
     Breakage("transform-not-seeded", "np.random.seed(seed % 2**32)", "pass", f"{DOORS} -k workers"),
     Breakage(
         "views-of-a-data-set-alike",
@@ -661,6 +778,30 @@ BREAKAGES = (
         f"{DOORS} -k ranks_of",
     ),
     Breakage("copies-not-averaged", "source.copies, -1).mean(dim=1)", "source.copies, -1)[:, 0]", VIDEOS),
+    Breakage(
+        "versions-in-one-table-not-told",
+        "if len(by_version) < 2:",
+        "if True:",
+        "tests/unit/test_tables.py -k different_versions",
+    ),
+    Breakage(
+        "report-shows-another-image-of-the-name",
+        "if others or self.names is None",
+        "if self.names is None",
+        "tests/unit/test_report.py -k one_by_one",
+    ),
+    Breakage(
+        "content-not-in-the-fingerprint",
+        '{"images": [[self.name(row), content] for row, content in enumerate(known)]}',
+        '{"images": [self.name(row) for row in range(len(self))]}',
+        "tests/unit/test_images.py -k names_and_content",
+    ),
+    Breakage(
+        "a-file-written-again-is-believed",
+        "entry is not None and entry[:2] == _state(path)",
+        "entry is not None and entry[0] == _state(path)[0]",
+        "tests/unit/test_files.py -k until_size_or_time",
+    ),
     Breakage(
         "report-of-changed-data",
         "if source.fingerprint == self.fingerprint:",

@@ -37,8 +37,11 @@ Runs = Annotated[list[Path], typer.Argument(help="Folders of trained runs.", sho
 RunArgument = Annotated[Path, typer.Argument(help="Folder of a trained run.", show_default=False)]
 AcceleratorOption = Annotated[str, typer.Option(help="auto, cpu, cuda, mps.")]
 WhichOption = Annotated[
-    Literal["features", "embeddings"],
-    typer.Option(help="features: before the head; embeddings: after it, of unit length."),
+    Literal["features", "embeddings"] | None,
+    typer.Option(
+        help="features: before the head; embeddings: after it, of unit length. By default what was better on "
+        "validation, else features."
+    ),
 ]
 
 
@@ -165,8 +168,8 @@ def evaluate(
     outliers: Annotated[
         list[str] | None,
         typer.Option(
-            help="Samples of no class of the run: a hub name, a folder or parquet; SOURCE:LIST for some classes of it. "
-            "Repeat for several."
+            help="Samples of no class of the run: a hub name, a folder or parquet; SOURCE:LIST for some classes of it; "
+            "with --embeddings a file of vectors. Repeat for several."
         ),
     ] = None,
     probe: Annotated[
@@ -174,14 +177,24 @@ def evaluate(
         typer.Option(help="fast: features once, converged; paper: 100 epochs with new crops, as long as training."),
     ] = "fast",
     unfinished: Annotated[bool, typer.Option("--unfinished", help="Also judge a run that has not ended.")] = False,
-    split: Annotated[str | None, typer.Option(help="Test on this split, not on the recipe's data.test_split.")] = None,
+    split: Annotated[
+        str | None,
+        typer.Option(help="Test on this split, not on the recipe's data.test_split; validation: on what was held out."),
+    ] = None,
     on: Annotated[
         list[str] | None, typer.Option(help="Judge it on this data of the same kind, not on its own. Repeatable.")
     ] = None,
     finetune: Annotated[bool, typer.Option("--finetune", help="Also train a classifier from its network.")] = False,
+    checkpoint: Annotated[
+        Literal["last", "best"], typer.Option(help="best: that of the highest R@1 on validation (train.judge_every).")
+    ] = "last",
     embeddings: Annotated[
         tuple[Path, Path] | None,
-        typer.Option(help="Judge saved vectors instead: a training and a test file, .npz, .safetensors or .parquet."),
+        typer.Option(help="Judge saved vectors instead: a training and a test file, as data.kind=vectors reads them."),
+    ] = None,
+    taxonomy: Annotated[
+        str | None,
+        typer.Option(help="With --embeddings: column, none, cifar100, fashion, or a file that groups the classes."),
     ] = None,
     out: Annotated[
         Path | None, typer.Option(help="With --embeddings: also write the numbers to this JSON file.")
@@ -195,7 +208,7 @@ def evaluate(
     rince evaluate runs/first
     rince evaluate runs/scl runs/rince --outliers DIR/cifar10 --outliers DIR/tiny-imagenet
     rince evaluate runs/rince-uni --on DIR/ucf101 --on DIR/hmdb51 --finetune
-    rince evaluate --embeddings train.npz test.npz
+    rince evaluate --embeddings train.npz test.npz --outliers others.npz --taxonomy tree.yaml
     """
     from rince.errors import ConfigError
     from rince.evaluation.evaluate import evaluate as evaluate_run
@@ -205,17 +218,21 @@ def evaluate(
     if (embeddings is None) == (not runs):
         raise ConfigError("name runs to evaluate, or two files of vectors with --embeddings TRAIN TEST")
     if embeddings is not None:
-        if outliers or unfinished or split or on or finetune or probe != "fast":
+        if unfinished or split or on or finetune or probe != "fast" or checkpoint != "last":
             raise ConfigError(
-                "--embeddings judges vectors as they are; --outliers, --probe, --unfinished, --split, --on and "
-                "--finetune need a run"
+                "--embeddings judges vectors as they are; --probe, --unfinished, --split, --on, --finetune and "
+                "--checkpoint need a run"
             )
+        far = [Path(place) for place in outliers or ()]
         with shown_progress("embeddings") as tell:
-            verdict = evaluate_files(*embeddings, out=out, tell=tell)
+            verdict = evaluate_files(*embeddings, outliers=far, taxonomy=taxonomy, out=out, tell=tell, say=_say)
         typer.echo(metrics_text(verdict.metrics))
         return
-    if out is not None:
-        raise ConfigError("--out goes with --embeddings; a run keeps its numbers in its own results.json")
+    if out is not None or taxonomy is not None:
+        raise ConfigError(
+            "--out and --taxonomy go with --embeddings; a run keeps its numbers in its own results.json, and has its "
+            "taxonomy in its recipe"
+        )
     for folder in runs or []:
         with shown_progress(str(folder)) as tell:
             verdict = evaluate_run(
@@ -226,11 +243,16 @@ def evaluate(
                 split=split,
                 on=on or (),
                 finetune=finetune,
+                checkpoint=checkpoint,
                 accelerator=accelerator,
                 tell=tell,
-                say=lambda text: typer.echo(text, err=True),
+                say=_say,
             )
         typer.echo(f"{folder}\n{metrics_text(verdict.metrics)}\nwrote {folder / 'results.json'}")
+
+
+def _say(text: str) -> None:
+    typer.echo(text, err=True)
 
 
 @app.command()
@@ -239,14 +261,24 @@ def embed(
     path: Annotated[
         str, typer.Argument(help="An image, or a folder of them; or videos or vectors, as the run.", show_default=False)
     ],
-    out: Annotated[Path, typer.Option(help="Parquet file to write: path, vector.", show_default=False)],
-    which: WhichOption = "features",
+    out: Annotated[
+        Path, typer.Option(help="Parquet file to write: path, vector, and labels if there are any.", show_default=False)
+    ],
+    which: WhichOption = None,
+    split: Annotated[
+        str | None, typer.Option(help="Take this split of labelled data, read as the run's own, not just any samples.")
+    ] = None,
     accelerator: AcceleratorOption = "auto",
 ) -> None:
-    """Write what a run makes of new samples, a row (path, vector) for each."""
+    """Write what a run makes of new samples, a row for each: what `data.kind=vectors` and `--embeddings` read.
+
+    rince embed runs/first PHOTOS --out vectors.parquet
+    rince embed runs/first DIR/cifar100 --split train --out vectors/train.parquet
+    """
     from rince.run import open_run
 
-    vectors = open_run(run).embed(path, which=which, out=out, accelerator=accelerator)
+    opened = open_run(run)
+    vectors = opened.embed(path, which=_said(opened, which), split=split, out=out, accelerator=accelerator)
     typer.echo(f"wrote {out}: {len(vectors):,} vectors")
 
 
@@ -258,14 +290,16 @@ def neighbours(
     ],
     gallery: Annotated[str, typer.Argument(help="A folder to search.", show_default=False)],
     k: Annotated[int, typer.Option("-k", min=1, help="How many neighbours to show.")] = 5,
-    which: WhichOption = "features",
+    which: WhichOption = None,
     picture: Annotated[Path | None, typer.Option(help="Also draw them into this PNG file.")] = None,
     accelerator: AcceleratorOption = "auto",
 ) -> None:
     """Show the samples of a gallery that a run finds nearest to a query."""
     from rince.run import open_run
 
-    found = open_run(run).neighbours(query, gallery, k=k, which=which, picture=picture, accelerator=accelerator)
+    opened = open_run(run)
+    which = _said(opened, which)
+    found = opened.neighbours(query, gallery, k=k, which=which, picture=picture, accelerator=accelerator, say=_say)
     for each in found:
         typer.echo(each.place)
         for neighbour in each.near:
@@ -282,8 +316,23 @@ def export(
     """Write a run's encoder for other programs: safetensors weights, an ONNX graph, and what its input looks like."""
     from rince.run import open_run
 
-    for file in open_run(run).export(out):
+    opened = open_run(run)
+    _said(opened, None)
+    for file in opened.export(out):
         typer.echo(f"wrote {file}")
+
+
+def _said(run: Run, which: Literal["features", "embeddings"] | None) -> Literal["features", "embeddings"]:
+    """Where vectors are taken; told where the run decides."""
+    if which is not None:
+        return which
+    from rince.train.validation import recorded
+
+    why = "better on validation" if recorded(run.folder) else "nothing was held out to compare"
+    typer.echo(
+        f"{run.folder}: {run.place}, {'before' if run.place == 'features' else 'after'} the head ({why})", err=True
+    )
+    return run.place
 
 
 @app.command()
@@ -307,20 +356,26 @@ def reproduce(
         str,
         typer.Argument(
             help="cifar100, imagenet100, video, temperature, bank-size, smoothing, two-heads, scl-two-heads, "
-            "threshold, noise.",
+            "threshold, noise; definitions, clinc150, grocery.",
             show_default=False,
         ),
     ],
     out: Annotated[Path, typer.Option(help="Folder for runs and table; go on with it by the same command.")],
     scale: Annotated[
-        Literal["full", "reduced"], typer.Option(help="full: the paper's, days on GPUs; reduced: minutes a run.")
-    ] = "reduced",
+        Literal["full", "reduced", "pretrained"] | None,
+        typer.Option(
+            help="full: the paper's, days on GPUs; reduced: minutes a run, the default; pretrained: from a frozen "
+            "EfficientNet-Lite0. Tables of ours have one only."
+        ),
+    ] = None,
     data: Annotated[
         Path | None,
         typer.Option(help="Folder that holds data sets by name, such as cifar100; else from the hub."),
     ] = None,
     rows: Annotated[list[str] | None, typer.Option(help="A row's name; repeat for several. All by default.")] = None,
-    seeds: Annotated[list[int] | None, typer.Option(help="Repeat for several. By default 123, 546, 937.")] = None,
+    seeds: Annotated[
+        list[int] | None, typer.Option(help="Repeat for several. By default 123, 546, 937; ten where runs are short.")
+    ] = None,
     jobs: Annotated[int, typer.Option(min=1, help="Runs at a time; on CPUs they share the cores.")] = 1,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list the runs and estimate the time.")] = False,
 ) -> None:
@@ -331,9 +386,9 @@ def reproduce(
     rince reproduce cifar100 --data DIR --out runs/cifar100 --dry-run
     rince reproduce temperature --data DIR --seeds 123 --out runs/temperature
     """
-    from rince.reproduce import SEEDS, Reproduction, estimate, is_done
+    from rince.reproduce import Reproduction, estimate, is_done
 
-    work = Reproduction(table, scale, out, data, rows or None, seeds or SEEDS, jobs)
+    work = Reproduction(table, scale, out, data, rows or None, seeds or None, jobs)
     planned = work.plan()
     if dry_run:
         for job in planned:

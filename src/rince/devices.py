@@ -1,4 +1,4 @@
-"""What differs between devices: whether looking at a value is free, and whether there is float64."""
+"""What differs between devices: whether looking at a value is free, and whether there is float64; and which to use."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
+
+from rince.errors import ConfigError
 
 
 def looking_is_free(device: torch.device) -> bool:
@@ -46,3 +48,14 @@ def constant(values: Sequence[Any], device: torch.device, dtype: torch.dtype | N
     """A few numbers, a tuple, as a tensor that is sent to the device once. Not to be written to."""
     with torch.inference_mode(False):  # it may serve a training later
         return torch.tensor(values, dtype=dtype, device=device)
+
+
+def best_device(accelerator: str = "auto") -> torch.device:
+    """The device that was asked for; by default the first accelerator there is, else the CPU."""
+    there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
+    if accelerator == "auto":
+        return torch.device(next(name for name, usable in there.items() if usable))
+    if not there.get(accelerator.partition(":")[0]):
+        usable = ", ".join(name for name, is_there in there.items() if is_there)
+        raise ConfigError(f"there is no accelerator {accelerator!r} here; there are auto, {usable}")
+    return torch.device(accelerator)

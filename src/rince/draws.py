@@ -27,6 +27,8 @@ NEIGHBOURHOOD_REST: Final = 2**31 - 7
 FAST_AP_CATEGORIES: Final = 2**31 - 8
 FAST_AP_SAMPLES: Final = 2**31 - 9
 FLIPPED_PAIRS: Final = 2**31 - 10
+NETWORK_DROPOUT: Final = 2**31 - 11
+FIXED_VIEW: Final = 2**31 - 1000  # and up, one for every view of a step
 
 # The increment and the two multipliers of splitmix64 (Steele, Lea and Flood, 2014).
 STEP = 0x9E3779B97F4A7C15

@@ -1,17 +1,25 @@
-"""Files: written whole or not at all, in one place for all of rince; and the one folder for what can be made again."""
+"""Files: written whole or not at all, the one folder for what can be made again, and what a file is by its content."""
 
 from __future__ import annotations
 
 import hashlib
+import json
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
-from rince.errors import ConfigError
+from rince.errors import ConfigError, DataError
+from rince.terminal import TellDone
 
 WRITING = ".writing"  # ending of a file that is not whole yet
+HASHES = "hashes"  # folder of the cache
+SETTLED = 2.0  # seconds; a file written since might be written again without its time of change showing it
+READERS = 8  # threads: hashing lets the others work, and a disk likes to be asked for several files at once
 
 
 @contextmanager
@@ -66,3 +74,101 @@ def file_digest(path: Path) -> str:
     """sha256 of a file's content."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def fingerprint_of(**facts: object) -> str:
+    """sha256 over named facts: two things of one fingerprint were made from the same.
+
+    Args:
+        facts: anything JSON has; the order of names does not matter, that of lists does.
+
+    Example:
+        >>> fingerprint_of(a=1, b=["x"]) == fingerprint_of(b=["x"], a=1)
+        True
+    """
+    return hashlib.sha256(json.dumps(facts, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+def file_digest_once(path: Path) -> str:
+    """The same as `file_digest`, remembered for as long as size and time of change of the file stay as they are."""
+    return file_digests_once([path], path.parent)[0]
+
+
+def file_digests_once(paths: Sequence[Path], folder: Path, tell: TellDone | None = None) -> list[str]:
+    """sha256 of the content of files, each remembered for as long as its size and time of change stay as they are.
+
+    Args:
+        paths: of the files.
+        folder: whose files they are: what is known of a folder stands in one file of the user's cache.
+        tell: is told how many of those that have to be read are done; is not called if none has to.
+    """
+    book = _book(folder)
+    known = _read_book(book)
+    top = os.path.join(os.path.abspath(folder), "")
+    names = [os.path.abspath(path).removeprefix(top) for path in paths]
+    found: dict[str, tuple[int, int, str]] = {}
+    unread: dict[str, Path] = {}
+    for name, path in zip(names, paths, strict=True):
+        entry = known.get(name)
+        if entry is not None and entry[:2] == _state(path):
+            found[name] = entry
+        else:
+            unread[name] = path
+    if unread:
+        with ThreadPoolExecutor(READERS) as readers:
+            for done, (name, entry) in enumerate(zip(unread, readers.map(_read, unread.values()), strict=True), 1):
+                found[name] = entry
+                if tell:
+                    tell(done, len(unread))
+        settled = (time.time() - SETTLED) * 1e9
+        _remember(book, {name: found[name] for name in unread if found[name][1] < settled})
+    return [found[name][2] for name in names]
+
+
+def _state(path: Path) -> tuple[int, int]:
+    """What tells a file that was written again."""
+    try:
+        status = path.stat()
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror or error}") from None
+    return status.st_size, status.st_mtime_ns
+
+
+def _read(path: Path) -> tuple[int, int, str]:
+    """Size, time of change, sha256."""
+    state = _state(path)
+    try:
+        digest = file_digest(path)
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror or error}") from None
+    if _state(path) != state:
+        raise DataError(f"{path} was written to while it was read; try again when it is whole")
+    return *state, digest
+
+
+def _book(folder: Path) -> Path | None:
+    """The file that keeps what is known of a folder; None where nothing can be kept."""
+    name = hashlib.sha256(os.fsencode(os.path.abspath(folder))).hexdigest()[:32]
+    try:
+        return cache_folder(HASHES) / f"{name}.json"
+    except OSError:
+        return None
+
+
+def _read_book(book: Path | None) -> dict[str, tuple[int, int, str]]:
+    """File below its folder → size, time of change, sha256; empty if there is none, or it is damaged."""
+    try:
+        kept = json.loads(book.read_bytes()) if book is not None else {}
+        return {str(name): (int(size), int(changed), str(digest)) for name, (size, changed, digest) in kept.items()}
+    except (OSError, ValueError, TypeError, AttributeError):
+        return {}
+
+
+def _remember(book: Path | None, found: dict[str, tuple[int, int, str]]) -> None:
+    """Adds to a book. Of two who write at once, the later wins: what is lost is made again, nothing is torn."""
+    if book is None or not found:
+        return
+    with suppress(OSError):  # a full disk or a folder that cannot be written costs time, no more
+        own = book.with_name(f"{book.name}.{os.getpid()}.{threading.get_ident()}")
+        write_whole(own, json.dumps(_read_book(book) | found))
+        os.replace(own, book)

@@ -101,7 +101,7 @@ class TableRanks:
 
         Args:
             paths: the path of every class from the top down, `"animal/dog/poodle"` or `("animal", "dog", "poodle")`.
-                Paths may differ in length: the longer way up to the common ancestor counts.
+                Paths may differ in length: a class that stands less deep is its own group below, see `even_paths`.
 
         Example:
             >>> TableRanks.from_tree(["animal/dog/poodle", "animal/dog/pug", "animal/cat/manx", "plant/oak/cork"]).table
@@ -110,7 +110,7 @@ class TableRanks:
                     [3, 3, 1, 0],
                     [0, 0, 0, 1]], dtype=torch.int8)
         """
-        split = [tuple(path.split("/")) if isinstance(path, str) else tuple(path) for path in paths]
+        split = even_paths([tuple(path.split("/")) if isinstance(path, str) else tuple(path) for path in paths])
         for path in split:
             if not path or not all(path):
                 raise DataError(f"path {'/'.join(path)!r} has an empty part; write it like 'animal/dog/poodle'")
@@ -389,13 +389,27 @@ def all_allowed(ranks: Tensor, terms: int) -> Tensor:
     return ((ranks >= EXCLUDED) & (ranks <= terms)).all()
 
 
+def even_paths(paths: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
+    """The one rule for trees of uneven depth: levels count from the top, so those at the top are the same for all.
+
+    A class that stands less deep than others is repeated as its own only child, down to the full depth.
+
+    Example:
+        >>> even_paths([("fruit", "banana"), ("fruit", "apple", "pink lady")])
+        [('fruit', 'banana', 'banana'), ('fruit', 'apple', 'pink lady')]
+    """
+    depth = max(map(len, paths), default=0)
+    return [path + path[-1:] * (depth - len(path)) for path in paths]
+
+
 def _rank_in_tree(query: tuple[str, ...], candidate: tuple[str, ...]) -> int:
+    """Of paths of one length."""
     common = 0
-    for one, other in zip(query, candidate, strict=False):
+    for one, other in zip(query, candidate, strict=True):
         if one != other:
             break
         common += 1
-    return 1 + max(len(query), len(candidate)) - common if common else NEGATIVE
+    return 1 + len(query) - common if common else NEGATIVE
 
 
 def _digest(*tensors: Tensor) -> str:

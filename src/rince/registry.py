@@ -21,11 +21,16 @@ BUILT_IN: dict[Group, dict[str, str]] = {
         "images": "rince.sources.images:ImageData",
         "videos": "rince.sources.videos:VideoData",
         "vectors": "rince.sources.vectors:VectorData",
+        "texts": "rince.sources.texts:TextData",
         "given": "rince.sources.given:GivenData",
     },
     "encoders": {
         "resnet": "rince.encoders.resnet:ResNetModel",
         "adapter": "rince.encoders.adapter:AdapterModel",
+        "sentence-transformers": "rince.encoders.sentence_transformer:SentenceTransformerModel",
+        "huggingface": "rince.encoders.huggingface:HuggingFaceModel",
+        "efficientnet-lite": "rince.encoders.efficientnet_lite:EfficientNetLiteModel",
+        "timm": "rince.encoders.timm:TimmModel",
         "given": "rince.encoders.given:GivenModel",
     },
     "ranks": {
@@ -45,11 +50,13 @@ BUILT_IN: dict[Group, dict[str, str]] = {
     "methods": {
         "contrast": "rince.methods.contrast:ContrastSettings",
         "in-batch": "rince.methods.in_batch:InBatchSettings",
+        "in-batch-two-heads": "rince.methods.in_batch:InBatchTwoHeadsSettings",
         "contrast-two-heads": "rince.methods.two_heads:TwoHeadsSettings",
         "cross-entropy": "rince.methods.cross_entropy:CrossEntropySettings",
         "triplet": "rince.methods.triplet:TripletSettings",
         "hierarchical-triplet": "rince.methods.hierarchical_triplet:HierarchicalTripletSettings",
         "fast-ap": "rince.methods.fast_ap:FastAPSettings",
+        "frozen": "rince.methods.frozen:FrozenSettings",
     },
 }
 ONE_OF: dict[Group, str] = {

@@ -13,10 +13,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rince.errors import ConfigError, DataError
+from rince.terminal import Say, nobody
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -142,12 +144,14 @@ class Run:
 
     def train(self, *, resume: bool, devices: int = 1, accelerator: str = "auto") -> None:
         """Trains to the end; raises KeyboardInterrupt if it was interrupted, and saved."""
+        from rince.evaluation.places import recall_by_place
         from rince.train.loop import train
         from rince.train.runtime import Runtime
 
         settings = self.recipe.train
         runtime = Runtime(devices, settings.precision, accelerator, settings.batch_norm)
-        if not train(self.recipe, self.folder, runtime, resume=resume, brought=self._brought):
+        done = train(self.recipe, self.folder, runtime, resume=resume, brought=self._brought, judge=recall_by_place)
+        if not done:
             again = ", ".join(f"{name}=…" for name, value in self._brought._asdict().items() if value is not None)
             shell, python = (
                 f"rince train --resume {self.folder}",
@@ -169,7 +173,7 @@ class Run:
             outliers: data whose samples are of no class of the run: one or several, each a place or a source.
             on: data of the same kind to judge it on, one or several, instead of its own.
             accelerator: where to do it.
-            options: `probe`, `split`, `finetune`, `unfinished` as of `rince evaluate`.
+            options: `probe`, `split`, `finetune`, `checkpoint`, `unfinished` as of `rince evaluate`.
 
         Returns:
             The numbers by name.
@@ -189,6 +193,14 @@ class Run:
             )
         return verdict.metrics
 
+    @property
+    def place(self) -> Which:
+        """Where its vectors are taken if nobody says: what was better on validation, else `"features"`."""
+        from rince.train.validation import recorded
+
+        place: Which = recorded(self.folder).get("place", "features")
+        return place
+
     def trained(self, accelerator: str = "auto") -> TrainedRun:
         """The run with its encoder, in the state of its last checkpoint."""
         from rince.evaluation.trained import open_trained
@@ -199,7 +211,8 @@ class Run:
         self,
         samples: Samples,
         *,
-        which: Which = "features",
+        which: Which | None = None,
+        split: str | None = None,
         out: str | Path | None = None,
         accelerator: str = "auto",
     ) -> Tensor:
@@ -207,21 +220,31 @@ class Run:
 
         Args:
             samples: a file, a folder, or a source.
-            which: `"features"` before the head, or `"embeddings"` after it.
-            out: also write them to this parquet file, with a row (path, vector) for each.
+            which: `"features"` before the head, or `"embeddings"` after it; by default `place`.
+            split: of a place that holds labelled data, which is read as the run's own data is; without it, whatever
+                samples are there.
+            out: also write them to this parquet file, with a row for each: path, vector and, where there are labels,
+                the label and every level above, so that it can be trained and judged on.
             accelerator: where to do it.
         """
+        from rince.evaluation.evaluate import levels_of, open_split
         from rince.evaluation.lookup import vectors_of, write_vectors
         from rince.terminal import shown_progress
 
         if out is not None and Path(out).suffix != ".parquet":
             raise ConfigError(f"embeddings are written as parquet: let --out end in .parquet, got {out}")
+        which = self.place if which is None else which
         run = self.trained(accelerator)
-        source = _found(run, samples)
+        if split is None:
+            source = _found(run, samples)
+        elif isinstance(samples, str | Path):
+            source = open_split(run, str(samples), split)
+        else:
+            raise ConfigError("split=… is of a place, and the samples are given as an object; leave it out")
         with shown_progress(source.source) as tell:
             vectors = vectors_of(run, source, which, lambda done, of: tell(which, done, of))
         if out is not None:
-            write_vectors(source, vectors, Path(out))
+            write_vectors(source, vectors, levels_of(run, source), Path(out))
         return vectors.cpu()
 
     def neighbours(
@@ -230,9 +253,10 @@ class Run:
         gallery: Samples,
         *,
         k: int = 5,
-        which: Which = "features",
+        which: Which | None = None,
         picture: str | Path | None = None,
         accelerator: str = "auto",
+        say: Say = nobody,
     ) -> list[Found]:
         """For every query the k nearest samples of a gallery by cosine; never the query itself.
 
@@ -240,17 +264,20 @@ class Run:
             query: a file, a folder, or a source.
             gallery: likewise.
             k: how many.
-            which: `"features"` before the head, or `"embeddings"` after it.
+            which: `"features"` before the head, or `"embeddings"` after it; by default `place`.
             picture: also draw them into this PNG file.
             accelerator: where to do it.
+            say: is told if queries lie in the gallery, too.
         """
         from rince.evaluation.lookup import draw_neighbours, find_neighbours
         from rince.terminal import shown_progress
 
+        which = self.place if which is None else which
         run = self.trained(accelerator)
         queries, items = _found(run, query), _found(run, gallery)
         with shown_progress(queries.source) as tell:
-            found = find_neighbours(run, queries, items, k=k, which=which, tell=lambda now, of: tell(which, now, of))
+            done = partial(tell, which)
+            found = find_neighbours(run, queries, items, k=k, which=which, tell=done, say=say)
         if picture is not None:
             draw_neighbours(found, queries, items, Path(picture))
         return found
@@ -335,7 +362,7 @@ def _sections_of(brought: Brought, values: dict[str, Any]) -> dict[str, Any]:
     named: dict[str, Any] = {}
     if brought.source is not None:
         data = values.get("data") or {}
-        kept = {key: data[key] for key in ("workers",) if key in data}
+        kept = {key: data[key] for key in ("workers", "validation") if key in data}
         taxonomy = "column" if _has_paths(brought.source) else "none"
         named["data"] = {"kind": "given", "source": brought.source.source, "taxonomy": taxonomy, **kept}
         named["views"] = {}

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
 
 Tell = Callable[[str, int, int], None]
 """Is called with (what is going on, done, of how many)."""
@@ -13,13 +17,27 @@ Say = Callable[[str], None]
 """Is told what a person should know."""
 
 
+_shown: list[Progress] = []  # the bar that is on the terminal now: there can be one
+
+
 def nobody(*_: object) -> None:
     """Is told how far something is, and does not listen."""
 
 
 @contextmanager
 def shown_progress(title: str) -> Iterator[Callable[[str, int, int], None]]:
-    """A bar on a terminal, nothing elsewhere; gives a function to call with (what, done, of how many)."""
+    """A bar on a terminal, nothing elsewhere; gives a function to call with (what, done, of how many).
+
+    Work within other work that is shown has a line below it.
+    """
+    if _shown:
+        bar = _shown[-1]
+        line = bar.add_task("", total=None)
+        try:
+            yield lambda what, done, of: bar.update(line, description=f"{title}: {what}", completed=done, total=of)
+        finally:
+            bar.remove_task(line)
+        return
     # Here, that `rince --help` need not wait for it.
     from rich.console import Console  # noqa: PLC0415
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn  # noqa: PLC0415
@@ -38,4 +56,8 @@ def shown_progress(title: str) -> Iterator[Callable[[str, int, int], None]]:
         def tell(what: str, done: int, of: int) -> None:
             bar.update(task, description=what, completed=done, total=of)
 
-        yield tell
+        _shown.append(bar)
+        try:
+            yield tell
+        finally:
+            _shown.pop()

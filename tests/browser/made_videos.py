@@ -51,12 +51,13 @@ def train(root: Path, name: str, *, terms: int, seed: int) -> Path:
         "data": {
             **{"kind": "videos", "source": str(root / SETS[0]), "taxonomy": "none"},
             **{"frames": 2, "stride": 2, "gap": 4, "short_side": 20, "short": "drop-rank", "test_clips": 2},
+            "validation": 0.2,
         },
         "views": {"size": 16, "jitter": None, "grayscale": 0.0},
         "ranks": {"kind": "clips", "frame": 1, "shot": min(2, terms), "video": min(3, terms)},
         "loss": {"terms": [{"temperature": 0.1 + 0.05 * term} for term in range(terms)]},
         "optimizer": {"kind": "adam", "lr": 0.001},
-        "schedule": {"kind": "plateau", "held_out": 0.2, "patience": 5},
+        "schedule": {"kind": "plateau", "patience": 5},
         "train": {"epochs": 2, "batch": 16},
     }
     file = root / f"{folder.name}.yaml"

@@ -13,6 +13,7 @@ import yaml
 from PIL import Image
 from safetensors.torch import load_file, save_file
 
+import rince as rince_package
 from rince.config import load_recipe
 from rince.errors import DataError
 from rince.evaluation import (
@@ -29,7 +30,8 @@ from rince.evaluation.judge import judge
 from rince.evaluation.metrics import parse
 from rince.evaluation.queries import read_queries
 from rince.evaluation.samples import Samples, read_samples
-from rince.evaluation.trained import embed_once, open_trained
+from rince.evaluation.trained import Embedded, embed_once, made_of, open_trained
+from rince.sources.image_files import find_images
 from rince.sources.images import load_images
 from rince.views.pixels import PixelViews
 from train.tiny import STEPS, rince, write_recipe
@@ -92,6 +94,9 @@ def test_results_are_what_the_functions_give_on_features_made_by_hand(run):
     assert results["step"] == results["of_steps"] == STEPS
     noted = json.loads((run / "figures.json").read_text())["sets"]["fashion"]
     assert {side: len(noted[side]["labels"]) for side in ("train", "test")} == {"train": 200, "test": 2000}
+    judged = {"train": load_images("fashion", "train", limit=200), "test": load_images("fashion", "test")}
+    assert results["data"] == {"fashion": {side: images.fingerprint for side, images in judged.items()}}
+    assert results["data"]["fashion"] == {side: noted[side]["fingerprint"] for side in judged}
     assert results["protocol"].keys() == {parse(name).protocol for name in results["metrics"]}
     assert "L-BFGS" in results["protocol"]["probe/accuracy"]
 
@@ -169,7 +174,9 @@ def test_a_damaged_cache_is_made_again(run):
 def test_outliers_of_another_size_are_resized_and_that_is_said(run, pictures):
     done = rince("evaluate", run, "--outliers", pictures)
     assert f"outliers {pictures.name}: 7 images of several sizes, resized to 16" in done.stderr
-    metrics = json.loads((run / "results.json").read_text())["metrics"]
+    results = json.loads((run / "results.json").read_text())
+    assert results["outliers"] == {pictures.name: find_images(str(pictures)).fingerprint}
+    metrics = results["metrics"]
     train, test = load_images("fashion", "train", limit=200), load_images("fashion", "test")
     known, inliers = features_by_hand(run, train.images), features_by_hand(run, test.images)
     outliers = load_file(run / "features" / f"outliers-{pictures.name}.safetensors")["features"]
@@ -252,9 +259,9 @@ def test_a_checkpoint_of_another_architecture_is_refused(run):
         (["RUN", "--outliers", "nowhere"], "'nowhere' does not exist"),
         (["RUN", "--outliers", "a/x", "--outliers", "b/x"], "two outlier sets are called 'x'"),
         (["RUN", "--embeddings", "a.npz", "b.npz"], "name runs to evaluate, or two files"),
-        (["RUN", "--out", "x.json"], "--out goes with --embeddings"),
+        (["RUN", "--out", "x.json"], "--out and --taxonomy go with --embeddings"),
         (["--embeddings", "a.npz", "b.npz"], "there is no file a.npz"),
-        (["--embeddings", "a.txt", "b.npz"], "must come as .npz, .safetensors or .parquet, got a.txt"),
+        (["--embeddings", "a.txt", "b.npz"], "vectors come as .parquet, .npz, .npy or .safetensors, got a.txt"),
     ],
 )
 def test_bad_input_is_named(run, arguments, message, tmp_path, monkeypatch):
@@ -321,7 +328,9 @@ def test_levels_are_put_in_order_whatever_the_order_of_the_file(suffix, tmp_path
 
 def test_what_is_no_level_is_refused_and_missing_labels_are_named(tmp_path):
     np.savez(tmp_path / "v.npz", features=np.eye(4), labels=[0, 0, 1, 1], camera=[0, 1, 0, 1])
-    with pytest.raises(DataError, match=r"camera of .* is no level above class"):
+    with pytest.raises(
+        DataError, match=r"camera of .* is no level above the classes: class \'0\' is in \'0\' and in \'1\'"
+    ):
         read_samples(tmp_path / "v.npz")
     pq.write_table(pa.table({"vector": [[1.0, 2.0], [2.0, 1.0]], "label": ["a", None]}), tmp_path / "v.parquet")
     with pytest.raises(DataError, match="without a label"):
@@ -338,19 +347,52 @@ def test_a_test_set_of_one_image_per_class_has_all_numbers_but_the_widths(run, t
     assert [row[i] for i, row in enumerate(verdict.figures["class_similarity"]["before"])] == [None] * 4
 
 
-def test_another_split_can_be_judged(run):
-    rince("evaluate", run, "--split", "train")
+def test_another_split_can_be_judged_and_no_sample_finds_itself(run, pictures):
+    done = rince("evaluate", run, "--split", "train", "--outliers", pictures)
     results = json.loads((run / "results.json").read_text())
     assert results["split"] == "train"
-    assert results["metrics"]["retrieval/class/recall@1"] > 0.99  # finds itself
+    told = (
+        "200 of 200 test samples lie in the training set, too: in retrieval and by nearest neighbours none finds itself"
+    )
+    assert told in done.stderr
+    assert told in results["protocol"]["shared samples"]
+    train = load_images("fashion", "train", limit=200)
+    features = features_by_hand(run, train.images)
+    cosines = torch.nn.functional.normalize(features, dim=1) @ torch.nn.functional.normalize(features, dim=1).T
+    cosines.fill_diagonal_(-2)
+    metrics = results["metrics"]
+    found = (train.labels[cosines.argmax(dim=1)] == train.labels).float().mean()
+    assert metrics["retrieval/class/recall@1"] == pytest.approx(float(found), abs=5e-3)
+    same = {"query_labels": train.labels, "gallery_labels": train.labels, "same": torch.arange(200)}
+    assert metrics["retrieval/class/map"] == pytest.approx(mean_average_precision(features, features, **same), abs=2e-3)
+    outliers = load_file(run / "features" / f"outliers-{pictures.name}.safetensors")["features"]
+    inliers = cosines.sort(dim=1, descending=True).values[:, 49]
+    expected = auroc(inliers, neighbour_score(outliers, features, k=50))
+    assert metrics[f"outliers/{pictures.name}/auroc_neighbours"] == pytest.approx(expected, abs=5e-3)
+
+
+def test_a_file_of_vectors_judged_against_itself_finds_others(tmp_path):
+    labels = np.arange(60) % 4
+    vectors = np.random.default_rng(0).normal(size=(60, 5)) + np.eye(5)[labels]
+    np.savez(tmp_path / "v.npz", features=vectors, labels=labels)
+    done = rince("evaluate", "--embeddings", tmp_path / "v.npz", tmp_path / "v.npz", "--out", tmp_path / "found.json")
+    assert "60 of 60 test samples lie in the training set, too" in done.stderr
+    found = json.loads((tmp_path / "found.json").read_text())
+    unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    cosines = unit @ unit.T - 3 * np.eye(60)
+    assert found["metrics"]["retrieval/class/recall@1"] == pytest.approx((labels[cosines.argmax(1)] == labels).mean())
+    assert "60 of 60" in found["protocol"]["shared samples"]
 
 
 @pytest.mark.parametrize(
     ("entries", "message"),
     [
-        ({"labels": np.arange(3)}, "needs a matrix called features"),
-        ({"features": np.ones((3, 2))}, "needs the classes, called labels; it holds features"),
-        ({"features": np.ones((3, 2)), "labels": np.arange(2)}, "class of"),
+        ({"labels": np.arange(3)}, "has no vectors, a matrix (samples, dim)"),
+        (
+            {"features": np.ones((3, 2))},
+            "needs the classes, called labels or named by data.label_column; it holds features",
+        ),
+        ({"features": np.ones((3, 2)), "labels": np.arange(2)}, "labels of"),
         ({"features": np.ones((3, 2)), "labels": np.ones(3)}, "one integer or text per vector: got float64"),
         ({"features": np.array([["a"]], dtype=object), "labels": np.arange(1)}, "cannot be read as .npz"),
     ],
@@ -369,6 +411,14 @@ def test_embed_writes_a_row_for_every_image(run, pictures, tmp_path):
     assert table["path"].to_pylist() == [str(pictures / f"{n}.png") for n in range(6)] + [str(pictures / "large.jpg")]
     expected = features_by_hand(run, load_images("fashion", "test").images[:6]).numpy()
     assert np.stack(table["vector"].to_numpy())[:6] == pytest.approx(expected, abs=1e-5)
+    assert table.column_names == ["path", "vector"]
+    for split in ([], ["--split", "test"]):
+        rince("embed", run, "fashion", *split, "--out", tmp_path / "labelled.parquet")
+        labelled, test = pq.read_table(tmp_path / "labelled.parquet"), load_images("fashion", "test")
+        assert labelled.column_names == ["path", "vector", "label", "group", "department"]
+        names = [test.class_names[label] for label in test.labels]
+        assert labelled["label"].to_pylist() == names
+        assert set(zip(names, labelled["group"].to_pylist(), strict=True)) >= {("Bag", "accessories/bags")}
     rince("embed", run, pictures / "0.png", "--out", tmp_path / "one.parquet", "--which", "embeddings")
     one = np.stack(pq.read_table(tmp_path / "one.parquet")["vector"].to_numpy())
     assert one.shape == (1, 8)
@@ -379,6 +429,7 @@ def test_neighbours_are_the_nearest_and_never_the_query_itself(run, pictures, tm
     done = rince("neighbours", run, pictures / "0.png", pictures, "-k", 2, "--picture", tmp_path / "near.png")
     features = torch.nn.functional.normalize(features_by_hand(run, load_images("fashion", "test").images[:6]), dim=1)
     order = (features[1:] @ features[0]).argsort(descending=True) + 1
+    assert f"1 of 1 queries lie in {str(pictures)!r}, too; none is shown as its own neighbour" in done.stderr
     lines = done.stdout.splitlines()
     assert lines[0] == str(pictures / "0.png")
     shown = [line.split()[-1] for line in lines[1:3]]
@@ -444,6 +495,32 @@ def test_images_that_were_painted_over_are_embedded_again(run, tmp_path):
         if seed == 0:
             first = made
     assert not torch.equal(first.features, made.features)
+
+
+def test_features_are_kept_for_a_copy_and_made_again_for_other_views_settings_and_versions(run, tmp_path, monkeypatch):
+    folder = tmp_path / "images"
+    folder.mkdir()
+    Image.new("L", (120, 120), 9).save(folder / "a.bmp")
+    shutil.copytree(folder, tmp_path / "copy")
+    made = []
+    monkeypatch.setattr(
+        "rince.evaluation.trained.embed", lambda *_, **__: made.append(1) or Embedded(*torch.zeros(2, 1, 3))
+    )
+
+    def asked(place=folder):
+        opened = open_trained(run)
+        before = len(made)
+        embed_once(opened, opened.find(str(place)), "copied")
+        return len(made) - before
+
+    assert [asked(), asked(), asked(tmp_path / "copy")] == [1, 0, 0]
+    recipe = yaml.safe_load((run / "recipe.yaml").read_text())
+    for section, setting in (("views", {"mean": [0.4]}), ("data", {"image_column": "x"})):
+        (run / "recipe.yaml").write_text(yaml.safe_dump(recipe | {section: recipe[section] | setting}))
+        assert [asked(), asked()] == [1, 0]
+    opened = open_trained(run)
+    assert made_of(opened, "samples") == made_of(opened, "samples", rince_package.__version__)
+    assert made_of(opened, "samples") != made_of(opened, "samples", "0.1.0")
 
 
 def test_a_run_on_images_is_judged_on_other_images_and_finetuned_on_them(run, tmp_path, monkeypatch):

@@ -12,6 +12,7 @@ import pytest
 import yaml
 from safetensors.torch import load_file
 
+from rince import __version__ as version
 from rince import reproduce
 from rince.errors import ConfigError
 from rince.evaluation.paired import paired_difference
@@ -74,10 +75,12 @@ def test_a_table_is_run_and_only_what_is_left_is_run_again(table, tmp_path):
     assert "(50.00 ± 1.00)" in lines[2]
     assert lines[5] == "| reported | (3.00) | (4.0000) |"  # mAP is no percentage
     assert [line for line in lines if line.startswith("| recipe, after the head")]
+    assert lines[-1] == f"Numbers by rince {version}."
     kept = json.loads((out / "summary" / "tau2-0.4-seed-1.json").read_text())
     assert kept["recipe"]["loss"]["terms"][1]["temperature"] == 0.25
     assert kept["commands"][0].startswith("rince train ")
     assert kept["environment"]["torch"]
+    assert kept["results"]["rince"] == version
     before = (runs / "first" / "seed-1" / "last.ckpt").stat().st_mtime_ns
     shown = rince("reproduce", "tiny", "--out", out, *rows, "--seeds", 1, "--seeds", 2, "--jobs", 2).stdout
     assert "4 runs, 2 of them done already" in shown

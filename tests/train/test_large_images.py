@@ -42,7 +42,7 @@ def photographs(tmp_path_factory):
 def recipe_for(folder, photographs, workers):
     return write_recipe(
         folder,
-        data={"source": str(photographs), "taxonomy": "folders", "workers": workers},
+        data={"source": str(photographs), "taxonomy": "folders", "workers": workers, "test_part": 0},
         views={"size": 24},
         train={"epochs": 2, "batch": 16},
         model=TINY["model"] | {"norm": "group"},
@@ -52,7 +52,8 @@ def recipe_for(folder, photographs, workers):
 def test_plan_of_a_folder(photographs):
     changes = [f"data.source={photographs}", "train.batch=16", "bank.size=64"]
     plan = rince("train", "folder/rince-in", *changes, "--dry-run").stdout
-    assert "48 training images, 4 classes" in plan
+    assert "40 training images, 4 classes" in plan
+    assert "there is no split 'test': 8 of 48 images, 20 % of each class by their names, are set aside as it" in plan
     # Two of the four classes have one sibling: 64 · 1/4 · 1/2.
     assert "2: τ 0.2, in; 8.0 positives expected in the bank" in plan
     assert "empty for 2 of 4 classes: manx, oak" in plan

@@ -9,6 +9,10 @@ from rince.train.checkpoint import load_checkpoint
 from train.tiny import TINY, rince, write_recipe
 
 OWN_LOSS = {"loss": None, "bank": None}  # sections that the method does not have
+PLATEAU = {
+    "data": TINY["data"] | {"validation": 0.1},
+    "schedule": {"kind": "plateau", "patience": 0, "factor": 0.5},
+}
 METHODS = {
     "cross-entropy": {"method": {"kind": "cross-entropy"}, **OWN_LOSS},
     "smooth-labels": {"method": {"kind": "cross-entropy", "smoothing": 0.2}, **OWN_LOSS},
@@ -24,10 +28,10 @@ METHODS = {
     },
     "fast-ap": {"method": {"kind": "fast-ap", "categories": 2}, **OWN_LOSS},
     "dropout": {"method": {"kind": "cross-entropy", "dropout": 0.3}, **OWN_LOSS},
-    "plateau": {"schedule": {"kind": "plateau", "held_out": 0.1, "patience": 0, "factor": 0.5}},
+    "plateau": PLATEAU,
     "cross-entropy-plateau": {
         "method": {"kind": "cross-entropy"},
-        "schedule": {"kind": "plateau", "held_out": 0.1, "patience": 0, "factor": 0.5},
+        **PLATEAU,
         **OWN_LOSS,
     },
 }

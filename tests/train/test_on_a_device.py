@@ -254,11 +254,14 @@ def test_no_checkpoint_holds_nan(tmp_path, monkeypatch):
 # Clips and vectors
 
 CLIPS = {
-    "data": {"frames": 4, "stride": 2, "gap": 6, "short": "drop-rank", "short_side": 24, "test_clips": 2, "workers": 0},
+    "data": {
+        **{"frames": 4, "stride": 2, "gap": 6, "short": "drop-rank", "short_side": 24, "test_clips": 2, "workers": 0},
+        "validation": 0.2,
+    },
     "views": {"size": 16},
     "model": TINY["model"],
     "bank": {"size": 16},
-    "schedule": {"kind": "plateau", "held_out": 0.2, "patience": 0, "factor": 0.5},
+    "schedule": {"kind": "plateau", "patience": 0, "factor": 0.5},
     "train": {"epochs": 3, "batch": 4, "max_steps": 4},
     "log": {"every_steps": 1, "logger": "none"},
 }

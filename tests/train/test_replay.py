@@ -9,6 +9,7 @@ import json
 import pytest
 import torch
 
+from oracles.held_out import held_out_by_name
 from oracles.naive_loss import naive_loss
 from oracles.plain_training import assert_replayed, cosine_rate, plain_training
 from rince.config import load_recipe
@@ -128,8 +129,8 @@ def test_the_loss_of_samples_held_out_is_their_mean_without_batch_statistics(tmp
         **BASE
         | {
             "model": TINY["model"],
-            "data": BASE["data"] | {"limit": 90},
-            "schedule": {"kind": "plateau", "held_out": 0.3},
+            "data": BASE["data"] | {"limit": 90, "validation": 0.3},
+            "schedule": {"kind": "plateau"},
             "optimizer": {"lr": 1e-30},
             "train": {"epochs": 1, "batch": 20},
         },
@@ -141,8 +142,8 @@ def test_the_loss_of_samples_held_out_is_their_mean_without_batch_statistics(tmp
     encoder, twin = (open_trained(tmp_path / "run").encoder.eval() for _ in range(2))
     twin.load_state_dict({name.removeprefix("module."): value for name, value in saved["twin"].items()})
     images = load_images("fashion", "train", limit=90)
-    held_out = Order(90, 20, recipe.seed, held_out=0.3).held_out_ids
-    assert len(held_out) == 27
+    held_out = torch.tensor(held_out_by_name(map(str, range(90)), images.labels.tolist(), 0.3))
+    assert len(held_out) == 30  # three of the nine of each class
     views, names = PixelViews(**dict(recipe.views)), images.class_names
     labels = saved["bank"]["labels"].tolist()
     assert min(labels) >= 0  # the bank is full
@@ -156,5 +157,5 @@ def test_the_loss_of_samples_held_out_is_their_mean_without_batch_statistics(tmp
         ranks = [[1, *(rank_of(names[int(images.labels[i])], names[label]) for label in labels)] for i in ids]
         terms = [(t.temperature, t.positives, t.includes_closer) for t in recipe.loss.terms]
         total += naive_loss(similarities.tolist(), ranks, terms) * len(ids)
-    assert logged["validation/loss"] == pytest.approx(total / 27, rel=1e-4)
+    assert logged["validation/loss"] == pytest.approx(total / 30, rel=1e-4)
     assert saved["validation"] == [logged["validation/loss"]]

@@ -57,6 +57,9 @@ def test_vectors_train_are_judged_shown_and_exported(tmp_path):
     assert metrics["retrieval/class/recall@1"] > 0.6
     assert metrics["retrieval/superclass/recall@1"] > 0.7
     assert metrics["outliers/far.npz/auroc"] > 0.9
+    audited = command("ranks", "audit", "vectors/rince-in", f"data.source={tmp_path / 'vectors'}").stdout
+    assert "rank 2: 0.5 classes each" in audited
+    assert "empty for 2 classes (manx, oak)" in audited
     command("report", run, "--out", tmp_path / "page")
     page = (tmp_path / "page" / "index.html").read_text()
     assert "60 test vectors of 4 classes" in page
@@ -64,12 +67,96 @@ def test_vectors_train_are_judged_shown_and_exported(tmp_path):
     assert found.count("\n  ") == 60 * 5
     command("embed", run, tmp_path / "vectors" / "test.npz", "--out", tmp_path / "embedded.parquet")
     command("export", run, "--out", tmp_path / "exported")
+    about = json.loads((tmp_path / "exported" / "encoder.json").read_text())
+    assert about["input"] == {"name": "vectors", "shape": ["batch", 10]}
     session = onnxruntime.InferenceSession(tmp_path / "exported" / "encoder.onnx")
     vectors = np.load(tmp_path / "vectors" / "test.npz")["features"]
-    features = session.run(["features"], {"images": vectors})[0]
+    features = session.run(["features"], {"vectors": vectors})[0]
     assert torch.from_numpy(features) == pytest.approx(
         rince.open_run(run).embed(str(tmp_path / "vectors" / "test.npz")), abs=1e-4
     )
+
+
+def test_what_embed_writes_is_trained_and_judged_on_as_it_is(tmp_path):
+    run = train(tmp_path, "train.epochs=2")
+    for split in ("train", "test"):
+        command("embed", run, tmp_path / "vectors", "--split", split, "--out", tmp_path / f"{split}.parquet")
+    table = pq.read_table(tmp_path / "test.parquet")
+    assert table.column_names == ["path", "vector", "label", "superclass"]
+    written = np.load(tmp_path / "vectors" / "test.npz")
+    assert table["label"].to_pylist() == written["labels"].tolist()
+    assert table["superclass"].to_pylist() == written["group"].tolist()
+    features = rince.open_run(run).embed(tmp_path / "vectors" / "test.npz")
+    assert np.stack(table["vector"].to_numpy()) == pytest.approx(features.numpy())
+    command("evaluate", run)
+    judged = json.loads((run / "results.json").read_text())["metrics"]
+    files = [tmp_path / f"{split}.parquet" for split in ("train", "test")]
+    command("evaluate", "--embeddings", *files, "--out", tmp_path / "numbers.json")
+    again = json.loads((tmp_path / "numbers.json").read_text())["metrics"]
+    for name in ("retrieval/class/map", "retrieval/superclass/map", "ranking/ndcg", "retrieval/superclass/recall@1"):
+        assert again[name] == pytest.approx(judged[name], abs=1e-6), name
+    folder = tmp_path / "again"
+    folder.mkdir()
+    for file in files:
+        file.rename(folder / file.name)
+    said = command("train", "vectors/rince-in", f"data.source={folder}", "--dry-run").stdout
+    assert "60 training vectors, 4 classes" in said
+    assert "classes from 'label', levels above from 'superclass'" in said
+
+
+def test_files_are_judged_with_outliers_and_a_taxonomy_of_their_own(tmp_path):
+    folder = write_vectors(tmp_path / "vectors", kind="parquet")
+    random = np.random.default_rng(3)
+    np.savez(tmp_path / "far.npz", features=30 + random.normal(size=(40, 10)))  # without labels
+    np.save(
+        tmp_path / "near.npy", np.load(write_vectors(tmp_path / "more") / "test.npz")["features"][:20].astype(float)
+    )
+    (tmp_path / "tree.csv").write_text("sort,class\nx,poodle\nx,oak\ny,manx\ny,pug\n")
+    files = [folder / "train.parquet", folder / "test.parquet"]
+    far = ["--outliers", tmp_path / "far.npz", "--outliers", tmp_path / "near.npy"]
+    options = ["--taxonomy", tmp_path / "tree.csv", "--out", tmp_path / "numbers.json"]
+    command("evaluate", "--embeddings", *files, *far, *options)
+    found = json.loads((tmp_path / "numbers.json").read_text())
+    assert (found["taxonomy"], found["outliers"]) == (str(tmp_path / "tree.csv"), [str(far[1]), str(far[3])])
+    tables = [pq.read_table(file) for file in files]
+    train, test = (np.stack(table["vector"].to_numpy()) for table in tables)
+    sorts = [
+        [{"poodle": 0, "oak": 0, "manx": 1, "pug": 1}[name] for name in table["labels"].to_pylist()] for table in tables
+    ]
+    assert found["metrics"]["retrieval/sort/map"] == pytest.approx(naive_map(test, train, sorts[1], sorts[0]), abs=1e-6)
+    assert "retrieval/group/map" not in found["metrics"]
+    assert found["metrics"]["outliers/far.npz/auroc"] == 1
+    assert found["metrics"]["outliers/near.npy/auroc"] == pytest.approx(0.5, abs=0.15)
+    np.save(tmp_path / "short.npy", np.ones((3, 9)))
+    done = command("evaluate", "--embeddings", *files, "--outliers", tmp_path / "short.npy", check=False)
+    assert done.returncode == 2
+    assert "outliers must be vectors of the length 10, as all others; " in done.stderr
+
+
+def naive_map(queries, gallery, query_labels, gallery_labels):
+    values = []
+    for query, label in zip(queries, query_labels, strict=True):
+        cosines = gallery @ query / np.linalg.norm(gallery, axis=1)
+        right = np.array(gallery_labels)[np.argsort(-cosines)] == label
+        values.append(np.mean([right[: place + 1].mean() for place in np.flatnonzero(right)]))
+    return np.mean(values)
+
+
+def test_the_page_and_the_neighbours_say_what_a_vector_is_called(tmp_path):
+    folder = write_vectors(tmp_path / "vectors", kind="parquet")
+    for split in ("train", "test"):
+        table = pq.read_table(folder / f"{split}.parquet")
+        texts = [f"what {split} says of {row}" for row in range(len(table))]
+        pq.write_table(table.append_column("text", [texts]), folder / f"{split}.parquet")
+    few = ["train.epochs=1", "train.batch=20", "log.logger=none", "model.dim=8"]
+    run = rince.fit("vectors/rince-in", *few, source=folder, out=tmp_path / "run")
+    found = run.neighbours(folder / "test.parquet", folder / "train.parquet", k=1)
+    assert found[3].place == "what test says of 3"
+    assert found[3].near[0].place == f"what train says of {found[3].near[0].row}"
+    run.evaluate()
+    page = run.report(tmp_path / "page").read_text()
+    assert '"words": ["what test says of 0", ' in page or '"words":["what test says of 0",' in page
+    assert f"what train says of {found[0].near[0].row}" in page
 
 
 def test_the_first_step_is_that_of_a_naive_loop(tmp_path):
@@ -159,10 +246,10 @@ def damaged(folder, **changes):
     ("changes", "match"),
     [
         ({"features": np.full((60, 10), np.nan, np.float32)}, "NaN or infinity in 60 of 60 vectors"),
-        ({"labels": None}, "needs the classes, called labels"),
+        ({"labels": None}, "train.npz has no column 'labels', which test.npz has"),
         ({"features": np.ones((60, 9), np.float32)}, "differ in length between splits"),
-        ({"group": np.array(["one", "two"] * 30)}, "a class has one place"),
-        ({"group": None}, "do not have the same levels"),
+        ({"group": np.array(["cats", "dogs"] * 30)}, "a class has one place"),
+        ({"group": None}, "has no column 'group', which test.npz has; write files alike"),
     ],
 )
 def test_bad_vectors_are_named(tmp_path, changes, match):

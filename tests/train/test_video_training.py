@@ -27,11 +27,14 @@ from rince.train.setup import build_encoder, build_parts
 from train.tiny import rince
 
 TINY = {
-    "data": {"frames": 4, "stride": 2, "gap": 6, "short": "drop-rank", "short_side": 24, "test_clips": 2},
+    "data": {
+        **{"frames": 4, "stride": 2, "gap": 6, "short": "drop-rank", "short_side": 24, "test_clips": 2},
+        "validation": 0.2,
+    },
     "views": {"size": 16},
     "model": {"depth": 10, "width": 4, "stem": "small-stride2", "head_hidden": 16, "dim": 8},
     "bank": {"size": 16},
-    "schedule": {"kind": "plateau", "held_out": 0.2, "patience": 0, "factor": 0.5},
+    "schedule": {"kind": "plateau", "patience": 0, "factor": 0.5},
     "train": {"epochs": 3, "batch": 4},
     "save": {"every_steps": 1},
     "log": {"every_steps": 1, "logger": "none"},
@@ -126,9 +129,9 @@ def test_a_row_trains_and_goes_on_to_the_same_bits(row, source, tmp_path):
         assert len(flat) == len(again) > 0
         assert all(torch.equal(a, b) if torch.is_tensor(a) else a == b for a, b in zip(flat, again, strict=True))
     lines = metrics(whole)
-    assert len(lines) == one["step"] == 9  # 14 readable videos, three of them held out, make batches of 4, 4 and 3
+    assert len(lines) == one["step"] == 9  # 14 readable videos, one of each class held out, make batches of 4
     assert [("validation/loss" in line) for line in lines] == 3 * [False, False, True]
-    # After the first epoch the bank of 16 holds 11 keys, and the loss is not one of those that later ones go by.
+    # After the first epoch the bank of 16 holds 12 keys, and the loss is not one of those that later ones go by.
     assert one["validation"] == [line["validation/loss"] for line in lines[5::3]]
 
 
@@ -202,14 +205,15 @@ def test_the_first_steps_are_those_of_a_plain_loop(source, tmp_path):
 
 def test_the_plan_tells_what_becomes_of_short_and_broken_videos(source, tmp_path):
     text = rince("train", write_recipe(tmp_path, source), "--dry-run").stdout
-    assert "14 training videos, 2 classes" in text
+    assert "12 training videos, 2 classes" in text
+    assert "validation: 2 of 14 videos, chosen in each class by their names, are not trained on" in text
     assert "10 long enough, 2 without video positive, 2 without shot and video positive" in text
     assert "left out: " in text
     assert "broken.mp4" in text
     assert "encoder    resnet" in text
     assert "depth 10" in text
     assert "frame rank 1, shot rank 2, video rank 3" in text
-    assert "times 0.5 when the loss of 20 % of the samples, held out, has not fallen for 0 epochs" in text
+    assert "times 0.5 when the loss of the validation samples has not fallen for 0 epochs" in text
 
 
 def clips_for_testing(videos):
@@ -307,7 +311,7 @@ def test_videos_are_embedded_searched_and_the_encoder_exported(trained, source, 
     assert json.loads((tmp_path / "exported" / "encoder.json").read_text())["input"]["shape"] == ["batch", 3, 4, 16, 16]
     graph = onnxruntime.InferenceSession(tmp_path / "exported" / "encoder.onnx")
     clips = clips_for_testing(videos)(1)
-    features, _ = graph.run(None, {"images": clips.numpy()})
+    features, _ = graph.run(None, {"videos": clips.numpy()})
     with torch.inference_mode():
         assert features == pytest.approx(run.encoder.features(clips).numpy(), abs=1e-4)
     done = rince("embed", trained, tmp_path / "nothing", "--out", tmp_path / "v.parquet", check=False)
@@ -328,7 +332,10 @@ def test_videos_are_embedded_searched_and_the_encoder_exported(trained, source, 
         (["data.short=skip"], "data.short"),
         (["data.frames=400"], "is long enough for"),
         (["data.test_split=test", "data.train_split=nosuch"], "nosuch"),
-        (["schedule.held_out=0.01"], "raise schedule.held_out"),
+        (
+            ["data.validation=0"],
+            "schedule.kind=plateau looks at samples that are not trained on, and data.validation is 0",
+        ),
     ],
 )
 def test_bad_recipes_for_videos(changes, message, source, tmp_path):

@@ -60,7 +60,8 @@ from rince.hierarchy.class_lists import read_class_list
 from rince.hierarchy.wordnet import load_wordnet
 print(len(read_class_list("imagenet100")), int(load_wordnet().path_lengths(["n02123045", "n02123159"])[0, 1]))
 print("WordNet" in (files("rince") / "hierarchy/NOTICE").read_text())
+print("WordNet" in (files("rince") / "sources/embedded/definitions/NOTICE").read_text())
 print(len((files("rince") / "analysis/page.js").read_text()) > 1000)
 """
     found = output_of("env/bin/python", "-c", code, cwd=installed).split()
-    assert found == ["100", "10", "True", "100", "2", "True", "True"]
+    assert found == ["100", "10", "True", "100", "2", "True", "True", "True"]

@@ -124,10 +124,40 @@ def test_hierarchical_triplet_equals_a_loop_over_all_triplets():
         for p, yp in enumerate(labels.tolist()):
             for n, yn in enumerate(labels.tolist()):
                 if ya == yp and a != p and yn != ya:
-                    level = 1 if family[ya] == family[yn] else 2
+                    level = 0 if family[ya] == family[yn] else 1  # of 2: the families, and the root above them
                     margin = 0.1 + start + level * (4 - start) / 2 - within[ya]
                     violations.append(max(0.0, squared[a][p] - squared[a][n] + margin))
     assert value == pytest.approx(sum(violations) / (2 * len(violations)), rel=1e-5)
+
+
+DEEP = ["animal/dog/poodle", "animal/dog/pug", "animal/cat/manx", "plant/tree/oak", "plant/tree/elm", "rock/ore/iron"]
+
+
+@pytest.mark.parametrize("one_root", [False, True])
+@pytest.mark.parametrize(("slack", "width"), [(0.1, 1.0), (0.0, 0.2), (0.3, 3.5), (2.0, 1.5)])
+def test_margins_are_those_of_the_level_at_which_classes_merge(slack, width, one_root):
+    """Ge et al.: α = β + d_H - s, where the two classes become one node on the level after H; never above 4 asked."""
+    paths = [f"thing/{path}" if one_root else path for path in DEEP]
+    loss = HierarchicalTriplet(TableRanks.from_tree(paths), slack=slack)
+    loss.within.copy_(width * torch.tensor([0.8, 1.0, 1.1, 0.9, 1.2, 1.0]))
+    margins = loss._margins(torch.arange(6))
+    start, levels = float(loss.within.mean()), 3  # breeds, kinds, realms, and the root is level 3
+    for a, query in enumerate(DEEP):
+        for n, negative in enumerate(DEEP):
+            if a == n:
+                continue
+            pair = zip(query.split("/"), negative.split("/"), strict=True)
+            common = next(i for i, (one, other) in enumerate(pair) if one != other)
+            level = levels - common - 1  # 0 for poodle and pug, 2 for poodle and oak
+            asked = slack + start + level * (4 - start) / levels
+            assert float(margins[a, n]) == pytest.approx(min(asked, 4) - float(loss.within[a]), abs=1e-5)
+            assert float(margins[a, n] + loss.within[a]) <= 4 + 1e-5
+
+
+def test_the_usual_slack_needs_no_bound():
+    """At β = 0.1 and a hierarchy of a few levels what is asked for stays below 4 by itself."""
+    loss = HierarchicalTriplet(TableRanks.from_tree(DEEP))
+    assert float((loss._margins(torch.arange(6)) + loss.within[:, None]).max()) == pytest.approx(0.1 + 3)
 
 
 def test_hierarchical_triplet_of_one_class_is_zero():

@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import pickle
 import re
 
@@ -265,14 +266,50 @@ def test_images_that_do_not_fit_into_memory_stay_encoded(tmp_path, monkeypatch):
     assert len(pickle.loads(pickle.dumps(loaded)).items[1:3]) == 2
 
 
-def test_the_fingerprint_of_large_images_is_that_of_names_and_sizes(tmp_path):
-    def fingerprint(folder, name="1.png", size=(4, 97)):
-        return load_images(put(tmp_path / folder, f"a/{name}", size=size), "train").fingerprint
+def test_the_fingerprint_of_image_files_is_that_of_names_and_content(tmp_path):
+    def fingerprint(folder, name="a/1.bmp", colour=(1, 2, 3)):
+        path = tmp_path / folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (97, 4), colour).save(path)  # of one size whatever is in it
+        os.utime(path, (1, 1))  # long ago, so that it is remembered
+        return load_images(str(tmp_path / folder), "train").fingerprint
 
     plain = fingerprint("one")
     assert re.fullmatch("[0-9a-f]{64}", plain)
-    assert fingerprint("two") == plain
-    assert len({plain, fingerprint("three", name="2.png"), fingerprint("four", size=(5, 97))}) == 3
+    assert fingerprint("two") == fingerprint("one") == plain  # a copy elsewhere is the same data
+    assert len({plain, fingerprint("three", "a/2.bmp"), fingerprint("four", "b/1.bmp")}) == 3
+    other = fingerprint("five", colour=(1, 2, 4))
+    assert other != plain
+    os.utime(tmp_path / "five" / "a" / "1.bmp", (2, 2))
+    assert load_images(str(tmp_path / "five"), "train").fingerprint == other  # touched, no more
+    Image.new("RGB", (97, 4), (1, 2, 3)).save(tmp_path / "five" / "a" / "1.bmp")
+    assert load_images(str(tmp_path / "five"), "train").fingerprint == plain
+
+
+def test_the_fingerprint_of_a_table_is_that_of_its_content_rows_and_column(tmp_path):
+    def images(name, seed=0, **options):
+        encoded = [encode(image) for image in pixels(4, 4, 97, seed=seed)]
+        made = table(encoded, label=[0, 1, 0, 1]).append_column("other", pa.array(encoded[::-1]))
+        return load_images(save(made, tmp_path / name), "train", **options)
+
+    plain = images("one/train.parquet").fingerprint
+    assert images("two/train.parquet").fingerprint == plain
+    others = [images("one/train.parquet", limit=2), images("one/train.parquet", image_column="other")]
+    found = {plain, images("three/train.parquet", seed=1).fingerprint, *(each.fingerprint for each in others)}
+    assert len(found) == 4
+    assert others[0].contents == []  # no files of their own
+
+
+def test_files_that_a_hub_table_names_count_by_their_content(tmp_path, monkeypatch):
+    def fingerprint(colour):
+        path = tmp_path / "a.bmp"
+        Image.new("RGB", (97, 4), colour).save(path)
+        column = datasets.Features({"image": datasets.Image(), "label": datasets.ClassLabel(names=["a"])})
+        train = datasets.Dataset.from_dict({"image": [str(path)], "label": [0]}, features=column)
+        Hub(monkeypatch, datasets.DatasetDict({"train": train}))
+        return load_images("owner/name", "train").fingerprint
+
+    assert fingerprint((1, 2, 3)) == fingerprint((1, 2, 3)) != fingerprint((1, 2, 4))
 
 
 def test_all_kinds_of_pixels_become_rgb_unless_all_are_gray(tmp_path):
@@ -299,14 +336,6 @@ def test_all_kinds_of_pixels_become_rgb_unless_all_are_gray(tmp_path):
     }  # fmt: skip
     grays = save(table([kinds["bits"], kinds["gray"]], label=[0, 1]), tmp_path / "gray" / "train.parquet")
     assert load_images(grays, "train").images[:, :, 0, 0].tolist() == [[255], [77]]
-
-
-def test_the_exif_turn_is_ignored(tmp_path):
-    exif = Image.Exif()
-    exif[0x0112] = 6  # turned by a quarter
-    encoded = encode(pixels(1, 8, 16)[0], "JPEG", exif=exif)
-    path = save(table([encoded], label=[0]), tmp_path / "train.parquet")
-    assert load_images(path, "train").images.shape == (1, 3, 8, 16)
 
 
 def test_plain_bytes_are_images_too(tmp_path):

@@ -7,9 +7,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from rince.config import ScheduleSettings, load_recipe
-from rince.errors import DataError
+from rince.errors import ConfigError, DataError
 from rince.sources.feed import Feed
-from rince.sources.order import Order
+from rince.sources.order import Order, OrderOfSome
+from rince.sources.part import others
 from rince.train.schedules import learning_rates, plateau_factor
 
 
@@ -62,26 +63,40 @@ def test_the_papers_schedule():
     assert learning_rates(load_recipe("cifar100/rince-in", ["schedule.kind=constant"]), 98)[-1] == 0.5
 
 
+@pytest.mark.parametrize("floor", [0.0, 1e-3, 0.25])
+def test_a_cosine_by_step_is_torchs_scheduler_stepped_at_every_step(floor):
+    changes = ["schedule.kind=cosine-by-step", "train.epochs=7", f"schedule.floor={floor}", "schedule.warmup_epochs=0"]
+    rates = learning_rates(load_recipe("cifar100/rince-in", changes), steps_per_epoch=13)
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.5)
+    scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=7 * 13, eta_min=floor * 0.5)
+    expected = []
+    for _ in range(7 * 13):
+        expected.append(scheduler.get_last_lr()[0])
+        optimizer.step()
+        scheduler.step()
+    assert rates == pytest.approx(expected, rel=1e-9, abs=1e-12)
+
+
+def test_a_cosine_by_step_takes_over_from_its_warm_up():
+    """The warm-up rises to the cosine's value at the step where it ends; from there on it is the plain cosine."""
+    changes = ["schedule.kind=cosine-by-step", "train.epochs=10", "schedule.floor=0", "schedule.warmup_epochs=2"]
+    rates = learning_rates(load_recipe("cifar100/rince-in", changes), steps_per_epoch=5)
+    cosine = [0.25 * (1 + math.cos(math.pi * step / 50)) for step in range(50)]
+    assert rates[10:] == pytest.approx(cosine[10:])
+    assert rates[:10] == pytest.approx([0.01 + (cosine[10] - 0.01) * step / 10 for step in range(10)])
+    with pytest.raises(ConfigError, match=r"warmup_epochs \(10\) must be below train.epochs"):
+        load_recipe("cifar100/rince-in", [*changes, "schedule.warmup_epochs=10"])
+
+
 @given(number=st.integers(20, 60), seed=st.integers(0, 99))
 @settings(deadline=None, max_examples=20)
 def test_samples_held_out_are_in_no_epoch(number, seed):
-    order = Order(number, 7, seed, held_out=0.2)
-    assert len(order.held_out_ids) == round(0.2 * number)
-    trained = {int(i) for epoch in (0, 3) for step in range(order.steps_per_epoch) for i in order.ids(epoch, step)}
-    assert trained | set(order.held_out_ids.tolist()) == set(range(number))
-    assert trained.isdisjoint(order.held_out_ids.tolist())
-    assert order.steps_per_epoch == -(-(number - len(order.held_out_ids)) // 7)
-
-
-def test_another_seed_holds_out_other_samples():
-    held_out = [Order(500, 7, seed, held_out=0.2).held_out_ids.tolist() for seed in (0, 1, 1)]
-    assert held_out[1] == held_out[2]
-    assert len(set(held_out[0]) & set(held_out[1])) < 50  # of 100 and 100; 20 by chance
-
-
-def test_a_share_of_nothing_is_refused():
-    with pytest.raises(DataError, match=r"a share of 0.01 of 20 samples is none; raise schedule.held_out"):
-        Order(20, 5, 0, held_out=0.01)
+    held_out = set(range(3, number, 5))
+    order = OrderOfSome(Order(number - len(held_out), 7, seed), others(torch.tensor(sorted(held_out)), number))
+    for epoch in (0, 3):
+        trained = [int(i) for step in range(order.steps_per_epoch) for i in order.ids(epoch, step)]
+        assert sorted(trained) == [i for i in range(number) if i not in held_out]
+    assert order.steps_per_epoch == -(-(number - len(held_out)) // 7)
 
 
 @given(

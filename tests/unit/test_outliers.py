@@ -129,6 +129,32 @@ def test_auroc_and_fpr_are_those_of_scikit_learn_ties_included():
         assert fpr_at_recall(inliers, outliers, recall=recall) == pytest.approx(false[np.argmax(true >= recall)])
 
 
+def test_scores_that_differ_in_the_tenth_digit_are_told_apart():
+    """In float32 all of these would be one number."""
+    generator = np.random.default_rng(0)
+    inliers, outliers = 1 + 1e-9 * (generator.permutation(300) + 40), 1 + 1e-9 * generator.permutation(300)
+    truth, both = np.r_[np.ones(300), np.zeros(300)], np.r_[inliers, outliers]
+    given = torch.from_numpy(inliers), torch.from_numpy(outliers)
+    expected = roc_auc_score(truth, both)
+    assert 0.55 < expected < 0.7
+    assert auroc(*given) == pytest.approx(expected, abs=1e-12)
+    false, true, _ = roc_curve(truth, both, drop_intermediate=False)
+    assert fpr_at_recall(*given) == pytest.approx(false[np.argmax(true >= 0.95)], abs=1e-12)
+
+
+@pytest.mark.parametrize("some", [False, True])
+def test_a_sample_is_no_neighbour_of_itself(some):
+    known, _, _ = features(9)
+    rows = torch.arange(0, len(known), 3)
+    same = torch.where(rows % 2 == 0, rows, -1) if some else rows
+    unit = torch.nn.functional.normalize(known, dim=1)
+    cosines = (unit[rows] @ unit.T).numpy()
+    expected = [np.sort(np.delete(row, own) if own >= 0 else row)[-4] for row, own in zip(cosines, same, strict=True)]
+    assert neighbour_score(known[rows], known, k=4, same=same).numpy() == pytest.approx(np.array(expected), abs=1e-6)
+    with pytest.raises(ConfigError, match="that are others"):
+        neighbour_score(known[rows], known, k=len(known), same=same)
+
+
 def test_neighbour_score_is_the_cosine_of_the_kth_neighbour():
     inliers, _, outliers = features(9)
     distances, _ = NearestNeighbors(n_neighbors=5, metric="cosine").fit(inliers).kneighbors(outliers)

@@ -20,6 +20,7 @@ from PIL import Image
 from safetensors.torch import load_file, save_file
 
 from browser.made import BREAKOUT, CLASSES, COLOURS, EVIL, KIN, LEVELS, RECIPE, TEST, TREE, made, parse
+from rince import __version__ as version
 from rince.config import load_recipe
 from rince.evaluation.paired import paired_difference
 from rince.report.atlas import balanced_sample, sample_size
@@ -79,8 +80,18 @@ def test_table_files_hold_the_mean_over_seeds(report):
         first, second, other = (results(run)["metrics"][metric] for run in report.runs)
         assert float(rows[RECIPE, metric]["mean"]) == pytest.approx((first + second) / 2)
         assert float(rows["test/flat", metric]["mean"]) == pytest.approx(other)
-    grids = (report.out / "table.md").read_text("utf-8").split("\n\n")
-    assert [grid.rstrip().count("\n") + 1 for grid in grids] == [4, 4, 3, 3, 1]  # numbers and differences, both places
+    text = (report.out / "table.md").read_text("utf-8")
+    grids = text.split("\n\n")
+    assert [grid.rstrip().count("\n") + 1 for grid in grids] == [
+        4,
+        4,
+        1,
+        3,
+        3,
+        1,
+    ]  # numbers, who made them, differences
+    assert f"\n\nNumbers by rince {version}.\n" in text
+    assert f"Numbers by rince {version}." in report.html
     assert r"\begin{tabular}" in (report.out / "table.tex").read_text("utf-8")
 
 
@@ -427,6 +438,11 @@ def test_images_with_files_of_their_own_may_be_gone_one_by_one(tmp_path):
     picture = np.asarray(Image.open(io.BytesIO(base64.b64decode(queries["uri"].split(",")[1]))), dtype=int)
     gray = [bool(np.abs(picture[8:32, 40 * n + 8 : 40 * n + 32] - 128).max() < 8) for n in range(6)]
     assert gray == [False] * 4 + [True, False]
+    other = gone.with_name("0.png")
+    before = other.read_bytes()
+    other.write_bytes(content)  # a picture of another is not shown for it
+    assert f"have changed since {run} was judged" in refused(run, "--out", tmp_path / "refused")
+    other.write_bytes(before)
     gone.write_bytes(content + b"longer")  # there again, and another
     message = refused(run, "--out", tmp_path / "refused")
     assert f"have changed since {run} was judged" in message

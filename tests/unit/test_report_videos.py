@@ -1,6 +1,7 @@
 """The report on runs on videos: against features, manifests and frame numbers; what it leaves out and what it refuses."""
 
 import base64
+import hashlib
 import io
 import json
 import math
@@ -259,7 +260,9 @@ def test_thumbnails_keep_their_shape_and_damaged_videos_have_none(tmp_path, widt
     listed = VideoList(paths, torch.tensor([0, 0, 0]), ("a",), source=str(tmp_path))
     views = PixelViews(size=16, mean=[0.5] * 3, std=[0.25] * 3)
     videos = Videos(build_index(listed, None, short_side=40), ClipSampler(), views, {})
-    album = Album([0, 0, 0], "as it was judged", names, lambda: videos, "run")
+    contents = ["", hashlib.sha256(good.read_bytes()).hexdigest()[:16], ""]
+    noted = {"labels": [0, 0, 0], "fingerprint": "as it was judged", "names": names, "contents": contents}
+    album = Album(noted, lambda: videos, "run")
     assert [album.film(row) is not None for row in range(3)] == [album.is_there(row) for row in range(3)]
     assert [album.is_there(row) for row in range(3)] == [False, True, False]
     picture = Image.open(io.BytesIO(album.film(1)))

@@ -8,6 +8,7 @@ from sklearn.metrics import precision_recall_curve as sklearn_curve
 from sklearn.neighbors import NearestNeighbors
 
 from rince import ConfigError, DataError, InstanceRanks, ShapeError, TableRanks
+from rince.evaluation import gallery as gallery_blocks
 from rince.evaluation import (
     mean_average_precision,
     ndcg,
@@ -43,7 +44,7 @@ def case(request):
 @pytest.fixture(params=["one block", "blocks of a few rows"], autouse=True)
 def blocks(request, monkeypatch):
     if request.param != "one block":
-        monkeypatch.setattr(retrieval, "BLOCK_BYTES", 4 * 211 * 3)
+        monkeypatch.setattr(gallery_blocks, "BLOCK_BYTES", 4 * 211 * 3)
 
 
 @pytest.mark.parametrize("k", [1, 3, 10])
@@ -234,3 +235,141 @@ def test_bad_input_is_named(change, error, match):
     given |= change
     with pytest.raises(error, match=match):
         recall_at_k(given.pop("queries"), given.pop("gallery"), **given)
+
+
+# Queries that lie in the gallery: a loop over queries, each with a gallery of its own, from which its item is gone.
+
+ALIKE = TableRanks.from_tree(["a/x/0", "a/x/1", "a/y/2", "b/z/3", "b/w/4"])  # each class has the highest rank
+LONELY = torch.tensor([7])  # a class of one sample: without itself it has nothing of its class to find
+
+
+@pytest.fixture(params=["all of them", "some of them", "under other labels"])
+def shared(request, case):
+    """Queries that lie in the gallery, all or some; as a rule under their own label."""
+    _, gallery, _, labels = case
+    rows = torch.randperm(len(gallery), generator=torch.Generator().manual_seed(1))[:60]
+    queries, query_labels, same = gallery[rows].clone(), labels[rows].clone(), rows.clone()
+    if request.param == "some of them":
+        same[::3] = -1
+    if request.param == "under other labels":
+        query_labels[::4] = (query_labels[::4] + 1) % 5
+    return queries, gallery, query_labels, labels, same
+
+
+def alone(shared):
+    """Query after query with the gallery that it has to itself."""
+    queries, gallery, query_labels, labels, same = shared
+    for row in range(len(queries)):
+        kept = torch.arange(len(gallery)) != same[row]
+        given = {"query_labels": query_labels[row : row + 1], "gallery_labels": labels[kept]}
+        yield (queries[row : row + 1], gallery[kept]), given
+
+
+def of_all(shared):
+    queries, gallery, query_labels, labels, same = shared
+    return (queries, gallery), {"query_labels": query_labels, "gallery_labels": labels, "same": same}
+
+
+@pytest.mark.parametrize(
+    ("metric", "options"),
+    [
+        (recall_at_k, {"k": 1}),
+        (recall_at_k, {"k": 4}),
+        (mean_average_precision, {}),
+        (ndcg, {"rank_source": ALIKE}),
+        (ndcg, {"rank_source": ALIKE, "k": 5}),
+        (rank_order_accuracy, {"rank_source": ALIKE}),
+    ],
+)
+def test_a_sample_does_not_find_itself(metric, options, shared):
+    vectors, given = of_all(shared)
+    expected = np.mean([metric(*one, **labels, **options) for one, labels in alone(shared)])
+    assert metric(*vectors, **given, **options) == pytest.approx(expected, abs=1e-9)
+    given["same"] = None
+    assert metric(*vectors, **given, **options) != pytest.approx(expected, abs=1e-4)
+
+
+def test_nor_in_all_metrics_at_once(shared):
+    vectors, given = of_all(shared)
+    found = retrieval.ranked_retrieval(*vectors, **given, rank_source=ALIKE)
+    each = [retrieval.ranked_retrieval(*one, **labels, rank_source=ALIKE) for one, labels in alone(shared)]
+    assert found.ndcg == pytest.approx(np.mean([one.ndcg for one in each]), abs=1e-9)
+    assert found.order_accuracy == pytest.approx(np.mean([one.order_accuracy for one in each]), abs=1e-9)
+    for level, curve in enumerate(found.curves):
+        precision = torch.stack([one.curves[level].precision for one in each]).mean(dim=0)
+        assert curve.precision.numpy() == pytest.approx(precision.numpy(), abs=1e-9)
+
+
+def test_average_precision_without_oneself_by_a_loop(shared):
+    """With nothing of our own: cosines, a loop over the gallery, scikit-learn's average precision."""
+    (queries, gallery), given = of_all(shared)
+    expected = []
+    for scores, label, own in zip(cosines(queries, gallery), given["query_labels"], given["same"], strict=True):
+        kept = [row for row in range(len(gallery)) if row != own]
+        right = [int(given["gallery_labels"][row] == label) for row in kept]
+        expected.append(average_precision_score(right, scores[kept]))
+    assert mean_average_precision(queries, gallery, **given) == pytest.approx(np.mean(expected), abs=1e-6)
+
+
+def test_who_has_nothing_but_itself_to_find_is_left_out():
+    _, gallery, _, labels = embeddings()
+    labels = torch.cat([labels, LONELY])
+    gallery = torch.cat([gallery, gallery[:1]])
+    given = {"query_labels": labels[-6:], "gallery_labels": labels, "same": torch.arange(len(labels))[-6:]}
+    value = mean_average_precision(gallery[-6:], gallery, **given)
+    rest = {"query_labels": labels[-6:-1], "gallery_labels": labels, "same": torch.arange(len(labels))[-6:-1]}
+    assert value == pytest.approx(mean_average_precision(gallery[-6:-1], gallery, **rest), abs=1e-9)
+    assert recall_at_k(gallery[-1:], gallery, query_labels=LONELY, gallery_labels=labels, same=given["same"][-1:]) == 0
+    everything = {"query_labels": LONELY, "gallery_labels": labels, "same": given["same"][-1:], "k": len(gallery)}
+    assert recall_at_k(gallery[-1:], gallery, **everything) == 0
+
+
+@pytest.mark.parametrize(
+    ("same", "match"),
+    [
+        (torch.tensor([0, 5, 211]), "from 0 to 210, or -1 for none; got 0 to 211"),
+        (torch.tensor([1]), "same must hold one"),
+    ],
+)
+def test_rows_that_are_not_in_the_gallery_are_refused(same, match):
+    queries, gallery, query_labels, gallery_labels = embeddings(queries=3)
+    with pytest.raises(ShapeError, match=match):
+        recall_at_k(queries, gallery, query_labels=query_labels, gallery_labels=gallery_labels, same=same)
+
+
+# Ties: among items of equal cosine the first of the gallery is the nearest.
+
+
+@pytest.mark.parametrize("k", [1, 2, 3, 7, 40])
+@pytest.mark.parametrize("dim", [1, 5, 64])
+def test_of_equal_items_the_first_of_the_gallery_is_the_nearest(k, dim):
+    """Every item of the gallery stands there many times, in a mixed order."""
+    generator = torch.Generator().manual_seed(dim)
+    distinct = torch.nn.functional.normalize(torch.randn(11, dim, generator=generator), dim=1)
+    chosen = torch.randint(0, 11, (230,), generator=generator)
+    gallery = distinct[chosen]
+    queries = torch.nn.functional.normalize(torch.randn(29, dim, generator=generator), dim=1)
+    scores = (queries @ distinct.T)[:, chosen].numpy()  # made once for equal items, so that they are equal
+    expected = np.argsort(-scores, axis=1, kind="stable")[:, :k]
+    assert np.array_equal(retrieval.nearest(queries, gallery, k).numpy(), expected)
+    labels, names = torch.arange(230) % 6, torch.arange(29) % 6
+    value = recall_at_k(queries, gallery, query_labels=names, gallery_labels=labels, k=k)
+    hits = [any(labels[row] == names[query] for row in rows) for query, rows in enumerate(expected)]
+    assert value == pytest.approx(np.mean(hits), abs=1e-12)
+
+
+def test_items_are_equal_only_if_they_are():
+    gallery = torch.tensor([[1.0, 0.0], [0.5, 2.0], [1.0, -0.0], [0.5, 2.0], [2.0, 0.5]])
+    assert retrieval._first_of_equal(gallery).tolist() == [0, 1, 0, 1, 4]
+    assert retrieval._first_of_equal(gallery[1:3]) is None
+    chosen = torch.randint(0, 50, (400,), generator=torch.Generator().manual_seed(2))
+    expected = [chosen.tolist().index(number) for number in chosen.tolist()]
+    assert retrieval._first_of_equal(torch.randn(50, 9)[chosen]).tolist() == expected
+
+
+def test_equal_items_after_the_query_itself_is_left_out():
+    gallery = torch.eye(3).repeat(4, 1)
+    near = retrieval.nearest(gallery, gallery, 3, same=torch.arange(12))
+    assert near[0].tolist() == [3, 6, 9]
+    assert near[6].tolist() == [0, 3, 9]
+    assert near[11].tolist() == [2, 5, 8]

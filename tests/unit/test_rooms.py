@@ -26,7 +26,7 @@ ROOMS = {
 }
 ORDER = list(ROOMS)
 ROOM_OF = {part: room for room, parts in ROOMS.items() for part in parts.split()}
-HEAVY = {"lightning_fabric": "train/runtime.py", "av": "sources/video_file.py", "datasets": "sources/image_tables.py"}
+HEAVY = {"lightning_fabric": "train/runtime.py", "av": "sources/video_file.py", "datasets": "sources/tables.py"}
 
 
 def files():

@@ -24,6 +24,7 @@ from rince.report.tables import (
     paper_number,
     paper_tables,
     paper_text,
+    stamp,
     terminal,
     value_text,
 )
@@ -35,7 +36,7 @@ def result(recipe, seed, accuracy, alignment, **more):
         "geometry/class/alignment": alignment,
         "geometry/similarity/after/rank1": 0.5,
     }
-    return {"recipe": recipe, "scale": "reduced", "seed": seed, "metrics": metrics} | more
+    return {"recipe": recipe, "scale": "reduced", "seed": seed, "metrics": metrics, "rince": "0.9"} | more
 
 
 @pytest.fixture
@@ -99,16 +100,34 @@ def test_markdown_latex_csv_and_terminal_say_the_same(table):
         "| a_b | <u>55.0 ± 7.1</u> | **0.800 ± 0.141** |",
         "| c | **70.0** (77.45 ± 0.05) | <u>0.950</u> |",
         "| d | 10.0 | 1.500 |",
+        "",
+        "Numbers by rince 0.9.",
     ]
     lines = latex(table).splitlines()
     assert r"a\_b & \underline{55.0 $\pm$ 7.1} & \textbf{0.800 $\pm$ 0.141} \\" in lines
     assert lines[0] == r"\begin{tabular}{lcc}"
+    assert lines[-2:] == [r"\end{tabular}", "% Numbers by rince 0.9."]
     rows = list(csv.DictReader(io.StringIO(csv_text(table))))
     assert len(rows) == 6
     assert rows[0]["recipe"] == "a_b"
     assert float(rows[0]["mean"]) == pytest.approx(0.55)
     assert rows[2]["paper_mean"] == "77.45"
+    assert {row["rince"] for row in rows} == {"0.9"}
     assert "70.0* (paper 77.45 ± 0.05)" in terminal(table)
+
+
+def test_numbers_of_different_versions_are_told_apart():
+    others = [result("b", 1, 0.5, 1.0, rince="0.10"), result("b", 2, 0.5, 1.0), result("c", 1, 0.1, 1.0)]
+    table = compare([result("a", 1, 0.5, 1.0, rince="0.10"), *others])
+    said = "Numbers by different versions of rince, which may not compare: 0.10 (a, b); 0.9 (b, c). "
+    assert stamp(table) == said + "`rince evaluate` makes them anew."
+    assert markdown(table).splitlines()[-1] == stamp(table)
+    versions = {row["recipe"]: row["rince"] for row in csv.DictReader(io.StringIO(csv_text(table)))}
+    assert versions == {"a": "0.10", "b": "0.10 0.9", "c": "0.9"}
+    older = result("d", 1, 0.5, 1.0)
+    del older["rince"]
+    assert stamp(compare([older])) == "Numbers by rince unknown."
+    assert stamp(beside_the_paper("temperature", {})) == ""
 
 
 def test_names_are_escaped():
@@ -294,6 +313,8 @@ def test_a_table_that_is_not_in_the_paper_has_the_usual_columns_at_both_places(o
              "retrieval/group/map", "outliers/far/auroc"]  # fmt: skip
     assert table.metrics == (*usual, *(f"{name} after the head" for name in usual))
     assert [row.name for row in table.rows] == ["SCL-in", "RINCE-in"]
+    more = beside_the_paper("own", results | {"Frozen features": [judged_at_both(1)]})  # a row of one scale alone
+    assert [row.name for row in more.rows] == ["SCL-in", "RINCE-in", "Frozen features"]
     first, second = markdown(table).split("\n\n")
     assert first.splitlines()[2:] == [
         "| SCL-in |  |  |  |  |  |  |",

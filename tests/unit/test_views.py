@@ -266,11 +266,13 @@ def by_pillow(plane, width, height, corner):
     return torch.tensor(np.array(image.crop((*corner, corner[0] + 32, corner[1] + 32))))
 
 
-@pytest.mark.parametrize("shape", [(32, 32), (40, 60), (61, 45), (20, 20)])
+@pytest.mark.parametrize("shape", [(32, 32), (40, 60), (61, 45), (20, 20), (33, 33), (32, 50), (9, 31), (1, 96)])
 def test_the_test_view(shape):
+    """Larger images are resized to 256/224 of the size, 37; others to the size itself, 32."""
     views, images = PixelViews(size=32, **RGB), pictures(3, 3, *shape)
     mean, std = (torch.tensor(x).view(3, 1, 1) for x in (views.mean, views.std))
-    height, width = (side * 32 // min(shape) for side in shape)
+    target = 37 if min(shape) > 32 else 32
+    height, width = (side * target // min(shape) for side in shape)
     box = (round((width - 32) / 2), round((height - 32) / 2))  # left and top, as torchvision's CenterCrop has them
     pixels = torch.stack([by_pillow(plane, width, height, box) for plane in images.flatten(0, 1)]).view(3, 3, 32, 32)
     torch.testing.assert_close(views.resize_and_normalise(images), (pixels / 255 - mean) / std, atol=1e-4, rtol=0)

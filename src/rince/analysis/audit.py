@@ -12,7 +12,7 @@ from torch import Tensor
 from rince.config import Recipe
 from rince.errors import ConfigError
 from rince.files import write_out
-from rince.hierarchy.levels import class_paths
+from rince.hierarchy.levels import class_paths, uneven_note
 from rince.hierarchy.wordnet import readable_names
 from rince.ranks import TableRanks
 from rince.train.plan import class_table, expected_positives
@@ -57,6 +57,7 @@ class Audit:
     thresholds: list[ThresholdLine] = field(default_factory=list)
     proposed: float | None = None
     agreement: tuple[float, float] | None = None
+    uneven: str = ""
 
 
 def audit(recipe: Recipe, reference: str | None = None) -> Audit:
@@ -88,14 +89,14 @@ def audit(recipe: Recipe, reference: str | None = None) -> Audit:
         (names[a], names[b], int(table[a, b]), int(table[b, a]))
         for a, b in zip(above.tolist(), below.tolist(), strict=True)
     ]
+    uneven = uneven_note(parts.paths)
     agreement = None if truth is None else _precision_recall(table > 1, truth)
     if similarity is None:
-        return Audit(names, found, table, asymmetric=asymmetric, agreement=agreement)
+        return Audit(names, found, table, asymmetric=asymmetric, agreement=agreement, uneven=uneven)
     lines = [_threshold_line(similarity, threshold, truth) for threshold in GRID]
     tightest, oddest = _pairs(similarity, table, names, truth)
-    return Audit(
-        names, found, table, similarity, asymmetric, tightest, oddest, lines, _proposed(lines, len(names)), agreement
-    )
+    best = _proposed(lines, len(names))
+    return Audit(names, found, table, similarity, asymmetric, tightest, oddest, lines, best, agreement, uneven)
 
 
 def _rank_lines(parts: Parts, table: Tensor, names: tuple[str, ...], candidates: int) -> list[RankLine]:
@@ -164,7 +165,7 @@ def _pairs(
 
 def audit_text(found: Audit) -> str:
     """For a terminal."""
-    lines = [f"{len(found.names)} classes"]
+    lines = [f"{len(found.names)} classes", *([found.uneven] if found.uneven else [])]
     for rank in found.ranks:
         lines.append(
             f"rank {rank.rank}: {rank.classes:.1f} classes each, {rank.positives:.1f} positives expected in the bank; "

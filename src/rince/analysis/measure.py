@@ -20,6 +20,7 @@ from rince.methods.method import build_loss
 from rince.methods.summary import similarity_summary
 from rince.ranks import EXCLUDED, NEGATIVE
 from rince.sources.order import permutation
+from rince.sources.source import rows_in
 from rince.terminal import Tell, nobody
 from rince.train.setup import NOTHING, Brought, Parts, build_parts
 
@@ -210,8 +211,9 @@ def _compare(run: TrainedRun, parts: Parts, candidates: int, split: Split, tell:
     query_classes, candidate_classes = asked.labels[rows], gallery_of.labels[columns]
     assert parts.rank_source is not None  # it was checked
     ranks = parts.rank_source(query_classes, candidate_classes)
-    if split == "train":
-        ranks[rows[:, None] == columns] = EXCLUDED  # a sample is at 1 from itself
+    same = rows_in(asked, gallery_of)
+    if same is not None:
+        ranks[same[rows][:, None] == columns] = EXCLUDED  # a sample is at 1 from itself
     before, after = (
         unit_vectors(mine[rows], "queries") @ unit_vectors(theirs[columns], "candidates").T
         for mine, theirs in zip(asking, gallery, strict=True)

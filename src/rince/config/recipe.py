@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
     from torch import Tensor, nn
 
-Scale = Literal["full", "reduced"]
+Scale = Literal["full", "reduced", "pretrained"]
+BLOCKS = ("reduced", "pretrained")  # of a recipe file: what another scale changes
 OPTIONAL = ("loss", "bank", "twin", "ranks")  # sections that a method has or has not
 
 
@@ -38,6 +39,8 @@ class DataSettings(PartSettings):
     """The section `views` of this kind: what a view of such a sample draws."""
     encoder: ClassVar[str] = "resnet"
     """The `model.kind` that is meant where a recipe names none."""
+    input_name: ClassVar[str] = "samples"
+    """What a batch of them is called as the input of an exported encoder."""
     own_keys: ClassVar[int] = 1
     """Up to how many keys of its own a sample can have."""
 
@@ -52,6 +55,9 @@ class DataSettings(PartSettings):
         None, description="take these classes only: a shipped list (imagenet100, …) or a text file, one name a line"
     )
     limit: PositiveInt | None = Field(None, description="use a balanced part of this many training samples")
+    validation: Annotated[float, Field(ge=0, lt=1)] = Field(
+        0.0, description="share of each class of the training samples, by hash of their names, that is not trained on"
+    )
     workers: Annotated[int, Field(ge=0)] = Field(
         2, description="threads that load what is not in memory; processes for transforms without a generator"
     )
@@ -96,9 +102,34 @@ class ModelSettings(PartSettings):
         None, description="a run, whose network without its head is the start; or a safetensors file of weights"
     )
 
+    @property
+    def identity(self) -> str:
+        """Fingerprint of what it starts from and does not keep in a checkpoint; empty if that is nothing."""
+        return ""
+
+    @property
+    def starts_from_weights(self) -> bool:
+        """Whether what `build` gives is pretrained, so that `optimizer.backbone_lr` is for it."""
+        return self.start_from is not None
+
+    def fit_views(self, views: Any) -> Any:
+        """The section `views`, with what the network says of its input where the recipe says nothing."""
+        return views
+
+    def prepare(self, source: Any, views: Any, *, facts: dict[str, Any], seed: int) -> Any:  # noqa: ARG002
+        """A source made into what is trained on, such as features of a frozen network; by default as it is.
+
+        Args:
+            source: of samples.
+            views: the section of the recipe, filled in.
+            facts: how testing makes what an encoder takes of a sample.
+            seed: of the run.
+        """
+        return source
+
     @abstractmethod
     def build(self, shape: Sequence[int]) -> nn.Module:
-        """The network without its head, with fresh weights, for samples of this shape."""
+        """The network without its head, as it starts, for samples of this shape."""
 
 
 class RankSettings(PartSettings):
@@ -143,6 +174,8 @@ class MethodSettings(Section):
     """Whether its head is a classifier of the classes."""
     own_head: ClassVar[bool] = True
     """Whether the head that a user's encoder has will do."""
+    trains: ClassVar[bool] = True
+    """Whether there is a step at all."""
 
     kind: str
 
@@ -215,23 +248,27 @@ class TwinSettings(Section):
 class OptimizerSettings(Section):
     """How weights are updated."""
 
-    kind: Literal["sgd", "adam"] = "sgd"
+    kind: Literal["sgd", "adam", "adamw"] = "sgd"
     lr: PositiveFloat = 0.5
+    backbone_lr: PositiveFloat | None = Field(
+        None, description="rate of a network that starts from weights; its head keeps lr. null: lr for both"
+    )
     momentum: Annotated[float, Field(ge=0, lt=1)] = Field(0.9, description="of sgd")
     weight_decay: Annotated[float, Field(ge=0)] = 1e-4
 
 
 class ScheduleSettings(Section):
-    """The learning rate over time: linear warm-up by step, then cosine by epoch; or down when a loss stops falling."""
+    """The learning rate over time: linear warm-up by step, then a cosine; or down when a loss stops falling."""
 
-    kind: Literal["cosine", "constant", "plateau"] = "cosine"
+    kind: Literal["cosine", "cosine-by-step", "constant", "plateau"] = Field(
+        "cosine", description="cosine: set once per epoch, as the paper does; cosine-by-step: at every step"
+    )
     warmup_epochs: Annotated[int, Field(ge=0)] = 0
     warmup_from: Annotated[float, Field(ge=0)] = 0.01
     floor: Annotated[float, Field(ge=0, le=1)] = Field(1e-3, description="end of the cosine, as a share of lr")
-    held_out: Annotated[float, Field(gt=0, lt=1)] = Field(
-        0.05, description="share of the training samples that are not trained on: plateau looks at their loss"
+    patience: Annotated[int, Field(ge=0)] = Field(
+        10, description="epochs without a lower loss of the validation samples before a plateau counts"
     )
-    patience: Annotated[int, Field(ge=0)] = Field(10, description="epochs without a lower loss before a plateau counts")
     factor: Annotated[float, Field(gt=0, lt=1)] = Field(0.1, description="that a plateau multiplies the rate by")
 
 
@@ -243,6 +280,9 @@ class TrainSettings(Section):
     accumulate: PositiveInt = Field(1, description="split every batch into this many parts, to save memory")
     keep_last_batch: bool = Field(True, description="also train on the smaller last batch of an epoch")
     max_steps: PositiveInt | None = Field(None, description="stop early, for a trial")
+    judge_every: PositiveInt | None = Field(
+        None, description="epochs between two looks at R@1 of the validation samples; best.ckpt is that of the highest"
+    )
     precision: Literal["32-true", "bf16-mixed", "16-mixed"] = "32-true"
     batch_norm: Literal["per-process", "sync", "shuffled"] = Field(
         "per-process", description="statistics with several processes; sync needs GPUs, shuffled is MoCo's"
@@ -295,6 +335,16 @@ class Recipe(Section):
     log: LogSettings = LogSettings()
 
     @property
+    def seen_views(self) -> Any:
+        """The section `views`, filled in with what the network says of its input."""
+        return self.model.fit_views(self.views)
+
+    def prepared(self, source: Any) -> Any:
+        """Samples as they are trained on and judged: what the network takes, or its features of them."""
+        views = self.seen_views
+        return self.model.prepare(source, views, facts=self.data.input_facts(views), seed=self.seed)
+
+    @property
     def terms(self) -> tuple[TermSettings, ...]:
         """Of the ranked loss; none for methods that have another."""
         return tuple(self.loss.terms) if self.loss else ()
@@ -332,9 +382,25 @@ class Recipe(Section):
                 f"ranks of {len(self.own_ranks)} keys of a sample's own need data that has them, such as "
                 f"data.kind=videos; data.kind={self.data.kind} has {self.data.own_keys}"
             )
+        if self.optimizer.backbone_lr is not None and not self.model.starts_from_weights:
+            raise ValueError(
+                "optimizer.backbone_lr is for a network that starts from weights: model.tune=all of a pretrained one, "
+                "or model.start_from; leave it out"
+            )
         if self.schedule.kind == "plateau" and not self.method.validates:
             raise ValueError(
                 f"schedule.kind=plateau needs a validation loss, which method.kind={self.method.kind} does not have"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _something_is_held_out(self) -> Recipe:
+        looks = "schedule.kind=plateau" if self.schedule.kind == "plateau" else "train.judge_every"
+        wanted = self.schedule.kind == "plateau" or self.train.judge_every is not None
+        if wanted and not self.data.validation:
+            raise ValueError(
+                f"{looks} looks at samples that are not trained on, and data.validation is 0; give it a share of each "
+                "class, such as data.validation=0.1"
             )
         return self
 
@@ -346,7 +412,7 @@ class Recipe(Section):
             raise ValueError(f"method.kind={self.method.kind} compares all samples of a batch; use train.accumulate=1")
         if self.train.batch % self.train.accumulate:
             raise ValueError(f"train.accumulate ({self.train.accumulate}) must divide train.batch ({self.train.batch})")
-        if self.schedule.kind == "cosine" and self.schedule.warmup_epochs >= self.train.epochs:
+        if self.schedule.kind.startswith("cosine") and self.schedule.warmup_epochs >= self.train.epochs:
             raise ValueError(
                 f"schedule.warmup_epochs ({self.schedule.warmup_epochs}) must be below train.epochs "
                 f"({self.train.epochs}); lower it, it may be 0"

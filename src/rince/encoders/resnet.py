@@ -41,7 +41,7 @@ class ResNetModel(ModelSettings):
         if len(shape) not in (3, 4):
             raise ConfigError(
                 f"model.kind=resnet takes images or clips, and a sample here has the shape {tuple(shape)}; use "
-                "model.kind=adapter for vectors"
+                "model.kind=adapter for vectors, sentence-transformers or huggingface for texts"
             )
         dims: Dims = 2 if len(shape) == 3 else 3
         network = resnet(self.depth, width=self.width, channels=shape[0], stem=self.stem, norm=self.norm, dims=dims)

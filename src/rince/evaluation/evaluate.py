@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -14,23 +15,27 @@ import rince
 from rince.config import DataSettings
 from rince.errors import ConfigError, DataError, RinceError
 from rince.evaluation.finetune import finetuned
-from rince.evaluation.judge import Verdict, by_name, judge
+from rince.evaluation.judge import Verdict, by_name, judge, shared_note
 from rince.evaluation.probe import ProbeKind
 from rince.evaluation.queries import Queries, write_queries
-from rince.evaluation.samples import Samples, read_samples
-from rince.evaluation.trained import Embedded, TrainedRun, classify, embed_once, open_trained
+from rince.evaluation.samples import Samples, read_outliers, read_samples
+from rince.evaluation.trained import HELD_OUT, TRAINED, Embedded, TrainedRun, classify, embed_once, open_trained
 from rince.files import write_out, write_whole
 from rince.hierarchy.class_lists import outlier_name, split_source
 from rince.hierarchy.levels import OWN, class_levels, class_paths, group_numbers, levels_fingerprint
 from rince.sources.feed import Feed
 from rince.sources.order import OneByOne
-from rince.sources.source import Source
+from rince.sources.source import Source, rows_in
 from rince.sources.splits import other_set, set_name
 from rince.terminal import Say, Tell, nobody
+from rince.train.checkpoint import load_checkpoint
+from rince.train.record import BEST, CHECKPOINT
 from rince.train.setup import NOTHING, Brought, build_ranks
 
 RESULTS, FIGURES = "results.json", "figures.json"
+VALIDATION = "validation"  # the split that `data.validation` makes
 SHOWN = 5  # notes of a source that are told
+SHORT = 16  # digits of a sha256 that tell whether a file is still the same
 
 
 def evaluate(
@@ -42,6 +47,7 @@ def evaluate(
     split: str | None = None,
     on: Sequence[str] = (),
     finetune: bool = False,
+    checkpoint: Literal["last", "best"] = "last",
     brought: Brought = NOTHING,
     accelerator: str = "auto",
     tell: Tell = nobody,
@@ -55,24 +61,28 @@ def evaluate(
             or sources as objects.
         probe: which protocol.
         unfinished: also take a run that has not come to its end.
-        split: to test on, in place of the recipe's test split.
+        split: to test on, in place of the recipe's test split; `validation` for what `data.validation` holds out, which
+            then looks for samples that were trained on.
         on: data to judge it on; its own by default. Names of metrics on other data end in ` on NAME`.
         finetune: also train a classifier from the run's network, in a run folder of its own below it.
+        checkpoint: the last one, or that of the highest R@1 on validation, which `train.judge_every` keeps.
         brought: what the run was given as objects.
         accelerator: where to do it.
         tell: is told how far it is.
         say: is told what a person should know.
     """
-    run = open_trained(folder, brought, accelerator=accelerator)
-    if run.step < run.steps and not unfinished:
+    run = open_trained(folder, brought, accelerator=accelerator, file=BEST if checkpoint == "best" else CHECKPOINT)
+    reached = run.step if run.file == CHECKPOINT else int(load_checkpoint(folder / CHECKPOINT, {"step"})["step"])
+    if reached < run.steps and not unfinished:
         raise DataError(
-            f"{folder} stopped at step {run.step} of {run.steps}; finish it with `rince train --resume {folder}`, or "
+            f"{folder} stopped at step {reached} of {run.steps}; finish it with `rince train --resume {folder}`, or "
             "judge it as it is with --unfinished"
         )
     if on and outliers:
         raise ConfigError("--outliers are judged against the run's own data; leave out --on, or --outliers")
     metrics: dict[str, float] = {}
     protocol: dict[str, str] = {}
+    outlier_data: dict[str, str] = {}
     figures: dict[str, Any] = {"curves": {}, "outliers": {}, "class_similarity": {}, "sets": {}}
     queries = Queries(run.checkpoint, {}, {})
     for name, source in by_name(list(on) or [run.recipe.data.source], set_name, "sets of data").items():
@@ -84,6 +94,7 @@ def evaluate(
             figures[kind] |= verdict.figures[kind]
         figures["class_similarity"] = figures["class_similarity"] or verdict.figures["class_similarity"]
         figures["sets"][name] = judged.noted()
+        outlier_data |= judged.outliers
         queries.tests[judged.on] = judged.test.fingerprint
         queries.values.update(verdict.queries)
     facts = {
@@ -94,11 +105,18 @@ def evaluate(
         "step": run.step,
         "of_steps": run.steps,
         "checkpoint": run.checkpoint,
+        "checkpoint_file": run.file,
+        "place": run.place,
         "split": split or run.recipe.data.test_split,
         "samples": {
             name: {side: len(noted[side]["labels"]) for side in ("train", "test")}
             for name, noted in figures["sets"].items()
         },
+        "data": {
+            name: {side: noted[side]["fingerprint"] for side in ("train", "test")}
+            for name, noted in figures["sets"].items()
+        },
+        "outliers": outlier_data,
         "rince": rince.__version__,
     }
     results = facts | {"metrics": metrics, "protocol": protocol}
@@ -116,19 +134,24 @@ class JudgedSet:
         source: its own data, or other data of the same kind.
         name: of the set.
         split: to test on; by default the recipe's, or that of other data called test.
+
+    Attributes:
+        outliers: name → fingerprint of the outliers that it was judged with.
     """
 
     def __init__(self, run: TrainedRun, source: str, name: str, split: str | None = None) -> None:
         self.run, self.name = run, name
         self.on = other_set(source, run.recipe.data.source)
         self.data = _data_of(run, source)
-        self.test_split = split or self.data.test_split
-        self.train, self.test = (
-            run.open(which, self.data if self.on else None) for which in (self.data.train_split, self.test_split)
-        )
+        self.splits = self.data.train_split, split or self.data.test_split
+        if split == VALIDATION and self.data.validation:
+            self.splits = TRAINED, HELD_OUT
+        self.train, self.test = (run.open(which, self.data if self.on else None) for which in self.splits)
         if self.train.class_names != self.test.class_names:
             raise DataError(f"the splits of {source!r} do not have the same classes; name them alike")
         self.levels = class_levels(self.train, self.data.taxonomy)
+        self.outliers: dict[str, str] = {}
+        self.same = rows_in(self.test, self.train)
 
     def judge(
         self,
@@ -144,17 +167,23 @@ class JudgedSet:
         drawn_anew = self.train.for_probe() if probe == "paper" else None  # is refused, if need be, before all work
         for source in (self.train, self.test):
             _tell_notes(source, source.source, say)
-        samples = [load_samples(run, s, self.levels, f"{self._prefix}{side}", tell) for side, s in self._sides()]
+        train, test = (load_samples(run, s, self.levels, f"{self._prefix}{side}", tell) for side, s in self._sides())
+        test = replace(test, same=self.same)
+        if test.shared:
+            say(f"{self.data.source}: {shared_note(test)}")
+        others = {
+            name: _outlier_source(run, place)
+            for name, place in by_name(list(outliers), _outlier_name, "outlier sets").items()
+        }
+        self.outliers = {name: source.fingerprint for name, source in others.items()}
         classified, how = self._classified(finetune=finetune, tell=tell, say=say)
         ranks = None
         if run.recipe.ranks is not None and not self.on:
             ranks = build_ranks(run.recipe, self.train, class_paths(self.train, self.data.taxonomy), run.brought)
-        strangers = {
-            name: _outliers(run, name, source, tell, say)
-            for name, source in by_name(list(outliers), _outlier_name, "outlier sets").items()
-        }
+        strangers = {name: _outliers(run, name, source, tell, say) for name, source in others.items()}
         verdict = judge(
-            *samples,
+            train,
+            test,
             outliers={name: made.features for name, made in strangers.items()},
             outlier_embeddings={name: made.embeddings for name, made in strangers.items()},
             after_head=run.has_head,
@@ -167,6 +196,11 @@ class JudgedSet:
             on=self.on,
             tell=tell,
         )
+        if self.splits == (TRAINED, HELD_OUT):
+            verdict.protocol["samples"] = (
+                f"test set: {len(self.test):,} samples held out by data.validation; training set: the "
+                f"{len(self.train):,} samples that were trained on"
+            )
         if self.test.copies > 1:
             how_many = f"mean over {self.test.copies} views of a {self.test.thing}, spread evenly over it"
             verdict.protocol["features"] = how_many
@@ -197,6 +231,7 @@ class JudgedSet:
                 "fingerprint": source.fingerprint,
                 "labels": source.labels.tolist(),
                 "names": _file_names(source),
+                "contents": [content[:SHORT] for content in source.contents],
             }
             for side, source in self._sides()
         }
@@ -204,11 +239,12 @@ class JudgedSet:
             "source": self.data.source,
             "thing": self.test.thing,
             "moves": self.test.moves,
-            "splits": {"train": self.data.train_split, "test": self.test_split},
+            "splits": dict(zip(("train", "test"), self.splits, strict=True)),
             "classes": list(map(str, self.test.class_names)),
             "paths": class_paths(self.test, self.data.taxonomy),
             "levels": self.levels,
             "grouping": levels_fingerprint(self.levels),
+            "same": None if self.same is None else self.same.tolist(),
             **sides,
         }
 
@@ -216,7 +252,7 @@ class JudgedSet:
 def _file_names(source: Source) -> list[str] | None:
     """What the samples are called; None if by their rows, which are those of others once the data has changed."""
     names = [source.name(row) for row in range(len(source))]
-    return None if names == list(map(str, range(len(source)))) else names
+    return None if all(name.isdecimal() for name in names) else names
 
 
 def _data_of(run: TrainedRun, source: str) -> DataSettings:
@@ -225,8 +261,8 @@ def _data_of(run: TrainedRun, source: str) -> DataSettings:
     if not other_set(source, own.source):
         return own
     taxonomy = own.taxonomy if own.taxonomy in OWN else "none"
-    changes = {"train_split": "train", "test_split": "test", "limit": None, "classes": None, "taxonomy": taxonomy}
-    return own.model_copy(update={"source": source, **changes})
+    changes = {"train_split": "train", "test_split": "test", "limit": None, "classes": None, "validation": 0.0}
+    return own.model_copy(update={"source": source, "taxonomy": taxonomy, **changes})
 
 
 def reopened(run: TrainedRun, source: str, split: str) -> Callable[[], Source]:
@@ -252,6 +288,21 @@ def regrouped(run: TrainedRun, noted: dict[str, Any], samples: Source) -> bool:
     return levels_fingerprint(levels) != str(noted["grouping"])
 
 
+def levels_of(run: TrainedRun, source: Source) -> dict[str, list[str]]:
+    """The levels of samples that a run is shown, by its taxonomy if that knows them; nothing if they have no labels."""
+    if not source.is_labelled:
+        return {}
+    try:
+        return class_levels(source, run.recipe.data.taxonomy)
+    except DataError:  # these are other classes
+        return class_levels(source, "none")
+
+
+def open_split(run: TrainedRun, source: str, split: str) -> Source:
+    """A split of labelled data, the run's own or other data of its kind."""
+    return reopened(run, source, split)()
+
+
 def load_samples(run: TrainedRun, source: Source, levels: dict[str, list[str]], name: str, tell: Tell) -> Samples:
     """Features, embeddings and the labels of every level; `levels` is what `class_levels` gives."""
     made = embed_once(run, source, name, tell=lambda done, of: tell(f"features, {name}", done, of))
@@ -271,12 +322,12 @@ def _outlier_name(place: str | Source) -> str:
     return Path(place.source).name if isinstance(place, Source) else outlier_name(place)
 
 
-def _outliers(run: TrainedRun, name: str, place: str | Source, tell: Tell, say: Say) -> Embedded:
-    if isinstance(place, Source):
-        source = place
-    else:
-        where, classes = split_source(place)
-        source = run.recipe.data.outliers(where, run.recipe.views, classes=classes)
+def _outlier_source(run: TrainedRun, place: str | Source) -> Source:
+    where, classes = (place, None) if isinstance(place, Source) else split_source(place)
+    return run.outliers(where, classes=classes)
+
+
+def _outliers(run: TrainedRun, name: str, source: Source, tell: Tell, say: Say) -> Embedded:
     _tell_notes(source, f"outliers {name}", say)
     return embed_once(run, source, f"outliers-{name}", tell=lambda done, of: tell(f"features, {name}", done, of))
 
@@ -293,12 +344,38 @@ def _epoch_features(run: TrainedRun, source: Source) -> Callable[[int], Tensor]:
     return features
 
 
-def evaluate_files(train: Path, test: Path, *, out: Path | None = None, tell: Tell = nobody) -> Verdict:
-    """Judges vectors that were saved by any library, and writes the numbers to `out` if that is given."""
-    verdict = judge(*read_samples(train, test), tell=tell)
+def evaluate_files(
+    train: Path,
+    test: Path,
+    *,
+    outliers: Sequence[Path] = (),
+    taxonomy: str | None = None,
+    out: Path | None = None,
+    tell: Tell = nobody,
+    say: Say = nobody,
+) -> Verdict:
+    """Judges vectors that were saved by any library.
+
+    Args:
+        train: file of the vectors that are searched, and that probe and Gaussians learn from.
+        test: file of the queries and inliers.
+        outliers: files of vectors of no class.
+        taxonomy: what the classes are grouped by, see `read_samples`.
+        out: JSON file to write the numbers to.
+        tell: is told how far it is.
+        say: is told what a person should know.
+    """
+    known, asked = read_samples(train, test, taxonomy=taxonomy, say=say)
+    if known.features.equal(asked.features):  # one file, or a copy of it
+        asked = replace(asked, same=torch.arange(len(asked.features)))
+        say(shared_note(asked))
+    width = known.features.shape[1]
+    far = by_name(list(outliers), lambda path: outlier_name(str(path)), "outlier sets")
+    verdict = judge(known, asked, outliers={name: read_outliers(path, width) for name, path in far.items()}, tell=tell)
     if out is not None:
-        found = {"train": str(train), "test": str(test), "metrics": verdict.metrics, "protocol": verdict.protocol}
-        write_out(out, json.dumps(found, indent=2, ensure_ascii=False) + "\n")
+        read = {"train": str(train), "test": str(test), "outliers": list(map(str, outliers)), "taxonomy": taxonomy}
+        found = {"metrics": verdict.metrics, "protocol": verdict.protocol}
+        write_out(out, json.dumps(read | found, indent=2, ensure_ascii=False) + "\n")
     return verdict
 
 
@@ -311,6 +388,6 @@ def read_results(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
         results, figures = (json.loads((folder / name).read_text()) for name in (RESULTS, FIGURES))
     except json.JSONDecodeError as error:
         raise DataError(f"the results in {folder} are damaged ({error}); run `rince evaluate {folder}` again") from None
-    if not figures.get("sets") or any("grouping" not in each for each in figures["sets"].values()):
+    if not figures.get("sets") or any("contents" not in each.get("test", {}) for each in figures["sets"].values()):
         raise DataError(f"{folder} was judged by an older rince; run `rince evaluate {folder}` again")
     return results, figures

@@ -64,7 +64,7 @@ class Evidence:
         return replace(
             self,
             train=Samples(self.train.embeddings, self.train.levels),
-            test=Samples(self.test.embeddings, self.test.levels),
+            test=Samples(self.test.embeddings, self.test.levels, same=self.test.same),
             outliers=self.outlier_embeddings,
             probe="fast",
             epoch_features=None,
@@ -119,6 +119,7 @@ class Evidence:
             query_labels=self.test.labels,
             gallery_labels=self.train.labels,
             rank_source=rank_source,
+            same=self.test.same,
         )
 
     @property
@@ -154,12 +155,14 @@ class Evidence:
     @cached_property
     def near(self) -> Scores:
         """By the cosine with a near training feature."""
-        return self._scores(lambda features: neighbour_score(features, self.train.features, k=self.neighbour))
+        known, k = self.train.features, self.neighbour
+        inliers = neighbour_score(self.test.features, known, k=k, same=self.test.same)
+        return Scores(inliers, {name: neighbour_score(each, known, k=k) for name, each in self.outliers.items()})
 
     @property
     def neighbour(self) -> int:
         """Which of the nearest."""
-        return min(NEIGHBOUR, len(self.train.features))
+        return min(NEIGHBOUR, len(self.train.features) - int(self.test.shared > 0))
 
     def _scores(self, score: Callable[[Tensor], Tensor]) -> Scores:
         return Scores(score(self.test.features), {name: score(features) for name, features in self.outliers.items()})

@@ -18,7 +18,6 @@ from rince.errors import ConfigError
 from rince.evaluation.trained import TrainedRun
 from rince.files import write_whole
 
-INPUT = "images"  # of the graph, whatever the samples are
 WEIGHTS, ONNX, ABOUT = "encoder.safetensors", "encoder.onnx", "encoder.json"
 
 
@@ -29,17 +28,18 @@ class _Both(nn.Module):
         super().__init__()
         self.encoder = encoder
 
-    def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(self, samples: Tensor) -> tuple[Tensor, Tensor]:
         """Features and embeddings."""
-        embeddings, features = self.encoder(images, with_features=True)
+        embeddings, features = self.encoder(samples, with_features=True)
         return features, embeddings
 
 
 def export(run: TrainedRun, folder: Path) -> list[Path]:
     """Writes the encoder's weights, an ONNX graph of it, and what its input has to look like; returns the files.
 
-    The graph takes `images` `(batch, *shape of a sample)` float32, made as `encoder.json` says, and gives `features`
-    `(batch, feature_dim)` before the head and `embeddings` `(batch, dim)` of unit length.
+    The graph takes `(batch, *shape of a sample)` float32, called `images`, `videos` or `vectors` and made as
+    `encoder.json` says, and gives `features` `(batch, feature_dim)` before the head and `embeddings` `(batch, dim)` of
+    unit length; `place` in `encoder.json` says which of the two was better on validation, `features` if nobody looked.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -51,20 +51,21 @@ def export(run: TrainedRun, folder: Path) -> list[Path]:
     encoder = copy.deepcopy(run.encoder).cpu()  # a file is the same wherever the run was opened
     state = {name: tensor.contiguous() for name, tensor in encoder.state_dict().items()}
     write_whole(weights, save(state, metadata={"recipe": run.recipe.name, "checkpoint": run.checkpoint}))
-    shape = list(run.shape)
-    _write_onnx(_Both(encoder), torch.zeros(2, *shape), graph)
+    shape, called = list(run.shape), run.recipe.data.input_name
+    _write_onnx(_Both(encoder), torch.zeros(2, *shape), called, graph)
     facts = {
         "recipe": run.recipe.name,
         "checkpoint": run.checkpoint,
-        "input": {"name": INPUT, "shape": ["batch", *shape], **run.recipe.data.input_facts(run.recipe.views)},
+        "input": {"name": called, "shape": ["batch", *shape], **run.recipe.data.input_facts(run.recipe.seen_views)},
         "outputs": {"features": run.encoder.feature_dim, "embeddings": run.encoder.dim},
+        "place": run.place or "features",
         "model": run.recipe.model.model_dump(mode="json"),
     }
     write_whole(about, json.dumps(facts, indent=2) + "\n")
     return [weights, graph, about]
 
 
-def _write_onnx(model: nn.Module, example: Tensor, path: Path) -> None:
+def _write_onnx(model: nn.Module, example: Tensor, called: str, path: Path) -> None:
     quiet = logging.getLogger("torch.onnx")
     level = quiet.level
     quiet.setLevel(logging.ERROR)
@@ -75,9 +76,9 @@ def _write_onnx(model: nn.Module, example: Tensor, path: Path) -> None:
             program = torch.onnx.export(
                 model.eval(),
                 (example,),
-                input_names=[INPUT],
+                input_names=[called],
                 output_names=["features", "embeddings"],
-                dynamic_shapes={INPUT: {0: torch.export.Dim("batch")}},
+                dynamic_shapes=({0: torch.export.Dim("batch")},),
                 dynamo=True,
                 verbose=False,
             )

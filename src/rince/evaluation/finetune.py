@@ -21,8 +21,10 @@ def finetune_recipe(run: TrainedRun, data: DataSettings) -> Recipe:
     given = run.recipe
     recipe = load_recipe(RECIPES, [f"scale={given.scale}", f"seed={given.seed}"])
     model = given.model.model_copy(update={"start_from": str(run.folder.resolve())})
+    # The larger share holds out what the smaller does, too: what the run may be judged on is not finetuned on.
+    validation = max(data.validation, recipe.data.validation)
     values = recipe.model_dump(mode="json") | {
-        "data": data.model_dump(mode="json"),
+        "data": data.model_dump(mode="json") | {"validation": validation},
         "model": model.model_dump(mode="json"),
         "views": given.views.model_dump(mode="json"),
     }

@@ -21,6 +21,7 @@ from rince.ranks import RankSource
 from rince.terminal import Tell, nobody
 
 BINS = 60
+SHARED = "shared samples"  # a protocol of no metric
 Place = TypeVar("Place")
 
 
@@ -46,6 +47,14 @@ class Verdict(NamedTuple):
     """Plain values that figures are drawn from."""
     queries: dict[str, Tensor]
     """`(queries,)` float64 on the CPU, of every number that is a mean over test samples; NaN for those left out."""
+
+
+def shared_note(test: Samples) -> str:
+    """What it means that samples of a test set lie in the training set, too."""
+    return (
+        f"{test.shared:,} of {len(test.features):,} test samples lie in the training set, too: in retrieval and by "
+        "nearest neighbours none finds itself; probe and Gaussians were made from them"
+    )
 
 
 def judge(
@@ -113,6 +122,8 @@ def judge(
                 queries[named.name] = value.cpu().double()
             metrics[named.name] = float(queries[named.name].nanmean()) if isinstance(value, Tensor) else value
             protocol[named.protocol] = metric.protocol.format_map(place.words)
+    if test.shared:
+        protocol[SHARED] = shared_note(test)
     tell("done", len(asked), len(asked))
     return Verdict(metrics, protocol, _figures(evidence, after, on), queries)
 

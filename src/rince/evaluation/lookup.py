@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from pathlib import Path
-from typing import Literal, NamedTuple, get_args
+from typing import NamedTuple, get_args
 
 import torch
 from PIL import Image, ImageOps
@@ -15,10 +15,11 @@ from rince.evaluation.retrieval import nearest
 from rince.evaluation.trained import TrainedRun, embed
 from rince.evaluation.vectors import unit_vectors
 from rince.files import write_out
-from rince.sources.source import Source
-from rince.terminal import TellDone
+from rince.sources.source import Source, rows_in
+from rince.terminal import Say, TellDone, nobody
+from rince.train.validation import Place
 
-Which = Literal["features", "embeddings"]
+Which = Place
 THUMB, MARGIN = 96, 4
 
 
@@ -48,34 +49,61 @@ def vectors_of(run: TrainedRun, source: Source, which: Which, tell: TellDone | N
     return found
 
 
-def write_vectors(source: Source, vectors: Tensor, out: Path) -> None:
-    """Writes a parquet file with a row (path, vector) for every sample."""
+def write_vectors(source: Source, vectors: Tensor, levels: dict[str, list[str]], out: Path) -> None:
+    """Writes a parquet file with a row for every sample: path, vector and, of labelled ones, label and every level.
+
+    Args:
+        source: of the samples.
+        vectors: `(samples, dim)`, what was made of them.
+        levels: the classes first: name → the group of every class; empty if the samples have no labels.
+        out: file to write.
+    """
     import pyarrow as pa  # type: ignore[import-untyped]  # noqa: PLC0415 - only here
     import pyarrow.parquet as pq  # type: ignore[import-untyped]  # noqa: PLC0415
 
     flat = pa.array(vectors.cpu().flatten().numpy())
     places = [source.place(row) for row in range(len(source))]
-    table = pa.table({"path": places, "vector": pa.FixedSizeListArray.from_arrays(flat, vectors.shape[1])})
+    columns = {"path": places, "vector": pa.FixedSizeListArray.from_arrays(flat, vectors.shape[1])}
+    labels = source.labels.tolist()
+    for number, (level, groups) in enumerate(levels.items()):
+        named = source.class_names if number == 0 else groups
+        columns["label" if number == 0 else level] = [str(named[label]) for label in labels]
+    table = pa.table(columns)
     written = io.BytesIO()
     pq.write_table(table, written)
     write_out(out, written.getvalue())
 
 
 def find_neighbours(
-    run: TrainedRun, queries: Source, gallery: Source, *, k: int, which: Which, tell: TellDone | None = None
+    run: TrainedRun,
+    queries: Source,
+    gallery: Source,
+    *,
+    k: int,
+    which: Which,
+    tell: TellDone | None = None,
+    say: Say = nobody,
 ) -> list[Found]:
     """For every query the k nearest samples of the gallery by cosine, nearest first; never the query itself."""
     if k < 1:
         raise ConfigError(f"k must be at least 1, got {k}")
+    same = rows_in(queries, gallery)
+    own = torch.full((len(queries),), -1) if same is None else same
+    if same is not None:
+        shared = int((same >= 0).sum())
+        say(
+            f"{shared:,} of {len(queries):,} queries lie in {gallery.source!r}, too; none is shown as its own neighbour"
+        )
     asking, asked = (unit_vectors(vectors_of(run, each, which, tell), which) for each in (queries, gallery))
-    found = []
-    # One more than asked for: a query that lies in the gallery too finds itself, and is left out.
-    near = nearest(asking, asked, min(k + 1, len(gallery)))
+    near = nearest(asking, asked, min(k, len(gallery)), same=own.to(asking.device))
     cosines = (asking[:, None] * asked[near]).sum(dim=2).tolist()
+    found = []
     for row, (items, values) in enumerate(zip(near.tolist(), cosines, strict=True)):
-        others = [Neighbour(gallery.place(i), value, i) for i, value in zip(items, values, strict=True)]
-        near_by = [other for other in others if not _same_sample(queries, row, gallery, other.row)]
-        found.append(Found(queries.place(row), row, near_by[:k]))
+        # Where k is all of the gallery, the query itself comes last.
+        others = [
+            Neighbour(gallery.place(i), value, i) for i, value in zip(items, values, strict=True) if i != int(own[row])
+        ]
+        found.append(Found(queries.place(row), row, others))
     return found
 
 
@@ -105,11 +133,3 @@ def as_image(picture: Tensor | None) -> Image.Image:
         return Image.new("RGB", (THUMB, THUMB), "#808080")
     pixels = picture.to("cpu", torch.uint8).permute(1, 2, 0).contiguous().numpy()
     return Image.fromarray(pixels.squeeze(2) if pixels.shape[2] == 1 else pixels).convert("RGB")
-
-
-def _same_sample(queries: Source, row: int, gallery: Source, other: int) -> bool:
-    """Whether a query and an item are one: the same file, or the same row of the same samples."""
-    one, two = queries.file(row), gallery.file(other)
-    if one is not None and two is not None:
-        return one.resolve() == two.resolve()
-    return row == other and queries.fingerprint == gallery.fingerprint

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from rince.devices import has_float64, in_float64
 from rince.errors import ConfigError, DataError, ShapeError
-from rince.evaluation.vectors import check_labels, check_vectors, share, unit_vectors
+from rince.evaluation.vectors import check_labels, check_same, share, unit_vectors, without_same
 
 Covariance = Literal["full", "tied"]
 BLOCK = 5000
@@ -19,6 +19,8 @@ NEAR = 2.0**-6  # of a squared distance; bfloat16 changed it by 2e-3 at most whe
 
 def auroc(inlier_scores: Tensor, outlier_scores: Tensor) -> float:
     """How often an inlier scores higher than an outlier, a tie counting half. Higher is better; chance is 0.5.
+
+    Scores are compared as they are, in float64 where that is what they are.
 
     Args:
         inlier_scores: `(inliers,)`.
@@ -196,7 +198,7 @@ def _multiplies_bfloat16() -> bool:
     return bool(capabilities.get("avx512_bf16") or capabilities.get("amx_bf16"))
 
 
-def neighbour_score(features: Tensor, train_features: Tensor, *, k: int = 50) -> Tensor:
+def neighbour_score(features: Tensor, train_features: Tensor, *, k: int = 50, same: Tensor | None = None) -> Tensor:
     """`(samples,)` inlier scores: cosine with the k-th nearest feature of the training set. Higher is inlier.
 
     The negative distance of Sun et al. (2022), up to a monotone map.
@@ -205,6 +207,7 @@ def neighbour_score(features: Tensor, train_features: Tensor, *, k: int = 50) ->
         features: `(samples, dim)`.
         train_features: `(train, dim)`.
         k: which neighbour.
+        same: `(samples,)`: the row of each sample in the training set, where it is no neighbour of itself; -1 for none.
     """
     features = unit_vectors(features, "features")
     train_features = unit_vectors(train_features.to(features.device), "train_features")
@@ -212,10 +215,16 @@ def neighbour_score(features: Tensor, train_features: Tensor, *, k: int = 50) ->
         raise ShapeError(
             f"features and train_features must have one length, got {features.shape[1]} and {train_features.shape[1]}"
         )
-    if not 1 <= k <= len(train_features):
-        raise ConfigError(f"k must be from 1 to the number of train_features, {len(train_features)}; got {k}")
+    same = check_same(same, features, train_features)
+    others = len(train_features) - int(same is not None)
+    if not 1 <= k <= others:
+        raise ConfigError(f"k must be from 1 to the number of train_features that are others, {others}; got {k}")
     rows = max(1, 2**25 // (4 * len(train_features)))
-    return torch.cat([(block @ train_features.T).topk(k, dim=1).values[:, -1] for block in features.split(rows)])
+    scores = []
+    for block in torch.arange(len(features), device=features.device).split(rows):
+        cosines = without_same(features[block] @ train_features.T, None if same is None else same[block])
+        scores.append(cosines.topk(k, dim=1).values[:, -1])
+    return torch.cat(scores)
 
 
 def _check_scores(inlier_scores: Tensor, outlier_scores: Tensor) -> tuple[Tensor, Tensor]:
@@ -225,5 +234,8 @@ def _check_scores(inlier_scores: Tensor, outlier_scores: Tensor) -> tuple[Tensor
             raise ShapeError(f"{name} must be one number per sample, got shape {tuple(scores.shape)}")
         if len(scores) == 0:
             raise DataError(f"{name} is empty")
-        checked.append(check_vectors(scores[:, None], name)[:, 0])
+        checked.append(in_float64(scores.detach()))
+        bad = (~checked[-1].isfinite()).nonzero()[:, 0]
+        if len(bad):
+            raise DataError(f"{name} holds NaN or infinity in {len(bad)} of {len(scores)} rows, first in row {bad[0]}")
     return checked[0], checked[1].to(checked[0].device)

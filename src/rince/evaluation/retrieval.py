@@ -3,14 +3,11 @@
 Queries look for gallery items by cosine. All metrics but `recall_at_k` rest on two counts for each item that should be
 found: how many items of the gallery score higher, and how many at least as high. One sort of a query's scores gives
 both, for all items, and with them every metric exactly, ties included. The queries × gallery matrix is never whole in
-memory: blocks of `BLOCK_BYTES` are worked on, one per core, or one after the other on the device of the queries. Means
-are taken in float64, on the CPU where the device has none.
+memory, see `rince.evaluation.gallery`. Means are taken in float64, on the CPU where the device has none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import NamedTuple
 
@@ -18,11 +15,10 @@ import torch
 from torch import Tensor
 
 from rince.devices import has_float64
-from rince.errors import ConfigError, DataError, ShapeError
-from rince.evaluation.vectors import check_labels, share, unit_vectors
-from rince.ranks import EXCLUDED, RankSource
-
-BLOCK_BYTES = 2**25
+from rince.errors import ConfigError, ShapeError
+from rince.evaluation.gallery import Found, Judge, block_rows, judging_device, of_queries
+from rince.evaluation.vectors import check_labels, check_same, share, unit_vectors, without_same
+from rince.ranks import RankSource
 
 
 class PrecisionRecall(NamedTuple):
@@ -49,66 +45,112 @@ class RankedRetrieval(NamedTuple):
     """`(queries,)`; their mean is what `rank_order_accuracy` gives."""
 
 
-class _Found(NamedTuple):
-    """The items that some queries, all of one label, should find."""
-
-    ranks: Tensor
-    """`(items,)`: rank of each, 1 closest."""
-    scores: Tensor
-    """`(queries, items)`: cosines."""
-    above: Tensor
-    """`(queries, items)`: how many items of the gallery score higher."""
-    up_to: Tensor
-    """`(queries, items)`: how many score at least as high, the item itself among them."""
-    gallery: int
-    """How many items the gallery has for these queries, excluded ones not counted."""
-
-
-Judge = Callable[[_Found], Tensor]
-"""From what a block of queries found to `(queries, numbers)`."""
-
-
-def recall_at_k(queries: Tensor, gallery: Tensor, *, query_labels: Tensor, gallery_labels: Tensor, k: int = 1) -> float:
+def recall_at_k(
+    queries: Tensor,
+    gallery: Tensor,
+    *,
+    query_labels: Tensor,
+    gallery_labels: Tensor,
+    k: int = 1,
+    same: Tensor | None = None,
+) -> float:
     """Share of queries with an item of their own label among the k nearest. Higher is better, from 0 to 1.
 
-    Among items of equal cosine the first of the gallery is the nearest. Oracle: scikit-learn's nearest neighbours.
+    Among items of equal cosine, as equal vectors always are, the first of the gallery is the nearest. Oracle:
+    scikit-learn's nearest neighbours.
 
     Args:
         queries: `(queries, dim)` vectors of any length; only their direction counts.
-        gallery: `(gallery, dim)`, none of them a query.
+        gallery: `(gallery, dim)`.
         query_labels: `(queries,)`.
         gallery_labels: `(gallery,)`.
         k: how many neighbours are looked at.
+        same: `(queries,)`: the row of each query in the gallery, which it does not find; -1 for none. None: none has.
 
     Example:
         >>> names, few = torch.tensor([0, 1]), torch.tensor([[1.0, 0.1], [0.9, 0.2]])
         >>> recall_at_k(few, torch.eye(2), query_labels=names, gallery_labels=names)
         0.5
     """
-    return share(hits_at_k(queries, gallery, query_labels=query_labels, gallery_labels=gallery_labels, k=k))
+    labels = {"query_labels": query_labels, "gallery_labels": gallery_labels}
+    return share(hits_at_k(queries, gallery, **labels, k=k, same=same))
 
 
-def hits_at_k(queries: Tensor, gallery: Tensor, *, query_labels: Tensor, gallery_labels: Tensor, k: int = 1) -> Tensor:
+def hits_at_k(
+    queries: Tensor,
+    gallery: Tensor,
+    *,
+    query_labels: Tensor,
+    gallery_labels: Tensor,
+    k: int = 1,
+    same: Tensor | None = None,
+) -> Tensor:
     """`(queries,)` bools: which queries `recall_at_k` counts."""
     queries, gallery, query_labels, gallery_labels = _check(queries, gallery, query_labels, gallery_labels)
     if not 1 <= k <= len(gallery):
         raise ConfigError(f"k must be from 1 to the size of the gallery, {len(gallery)}; got {k}")
-    hits = []
-    for rows in torch.arange(len(queries), device=queries.device).split(_block_rows(len(gallery))):
-        near = nearest(queries[rows], gallery, k)
-        hits.append((gallery_labels[near] == query_labels[rows, None]).any(dim=1))
+    same = check_same(same, queries, gallery)
+    hits, first = [], _first_of_equal(gallery)
+    for rows in torch.arange(len(queries), device=queries.device).split(block_rows(len(gallery))):
+        own = None if same is None else same[rows]
+        near = _nearest(_cosines(queries[rows], gallery, first), k, own)
+        right = gallery_labels[near] == query_labels[rows, None]
+        if own is not None:
+            right &= near != own[:, None]  # where k is all of the gallery
+        hits.append(right.any(dim=1))
     return torch.cat(hits)
 
 
-def nearest(queries: Tensor, gallery: Tensor, k: int) -> Tensor:
-    """`(queries, k)`: the nearest items of the gallery by inner product, nearest first."""
-    scores = queries @ gallery.T
+def nearest(queries: Tensor, gallery: Tensor, k: int, *, same: Tensor | None = None) -> Tensor:
+    """`(queries, k)`: the nearest items of the gallery by inner product, nearest first; of equal ones, the first.
+
+    Args:
+        queries: `(queries, dim)`.
+        gallery: `(gallery, dim)`.
+        k: how many.
+        same: `(queries,)`: the row of each query in the gallery, which comes after all others; -1 for none.
+    """
+    return _nearest(_cosines(queries, gallery, _first_of_equal(gallery)), k, same)
+
+
+def _nearest(scores: Tensor, k: int, same: Tensor | None) -> Tensor:
+    scores = without_same(scores, same)
     if k == 1:
-        return scores.argmax(dim=1, keepdim=True)
-    return scores.topk(k, dim=1).indices
+        return scores.argmax(dim=1, keepdim=True)  # the first, where there are several
+    found = scores.topk(min(k + 1, scores.shape[1]), dim=1)
+    # `topk` takes any of equal ones, in any order: put in order what it took, and look again where it left some out.
+    near = found.indices[:, :k].sort(dim=1).values
+    near = near.gather(1, scores.gather(1, near).sort(dim=1, descending=True, stable=True).indices)
+    split = (found.values[:, k - 1] == found.values[:, -1]).nonzero().squeeze(1)
+    if k < scores.shape[1] and len(split):
+        near[split] = scores[split].sort(dim=1, descending=True, stable=True).indices[:, :k]
+    return near
 
 
-def mean_average_precision(queries: Tensor, gallery: Tensor, *, query_labels: Tensor, gallery_labels: Tensor) -> float:
+def _cosines(queries: Tensor, gallery: Tensor, first: Tensor | None) -> Tensor:
+    """`(queries, gallery)`, one number for equal items, which a product of matrices alone does not promise."""
+    scores = queries @ gallery.T
+    return scores if first is None else scores[:, first]
+
+
+def _first_of_equal(gallery: Tensor) -> Tensor | None:
+    """`(gallery,)`: the first item that equals each, if not itself; None if all items differ."""
+    bits = (gallery.float() + 0.0).view(torch.int32)  # + 0.0: there are two zeros, and they are equal
+    odd = 2 * torch.randint(2**30, bits.shape[1:], dtype=torch.int32, generator=torch.Generator().manual_seed(0)) + 1
+    _, groups = (bits * odd.to(bits.device)).sum(dim=1).unique(return_inverse=True)
+    rows = torch.arange(len(gallery), device=gallery.device)
+    first = rows.scatter_reduce(0, groups, rows, "amin", include_self=False)[groups]
+    again = (first != rows).nonzero().squeeze(1)
+    again = again[(gallery[again] == gallery[first[again]]).all(dim=1)]  # others share a sum by chance
+    if len(again) == 0:
+        return None
+    rows[again] = first[again]
+    return rows
+
+
+def mean_average_precision(
+    queries: Tensor, gallery: Tensor, *, query_labels: Tensor, gallery_labels: Tensor, same: Tensor | None = None
+) -> float:
     """Mean over queries of the average precision of the whole gallery by cosine. Higher is better, from 0 to 1.
 
     Average precision is the mean, over the items of the query's label, of the share of right ones among all items
@@ -117,16 +159,23 @@ def mean_average_precision(queries: Tensor, gallery: Tensor, *, query_labels: Te
 
     Args:
         queries: `(queries, dim)` vectors of any length; only their direction counts.
-        gallery: `(gallery, dim)`, none of them a query.
+        gallery: `(gallery, dim)`.
         query_labels: `(queries,)`.
         gallery_labels: `(gallery,)`.
+        same: `(queries,)`: the row of each query in the gallery, which it does not find; -1 for none. None: none has.
     """
-    curve = precision_recall_curve(queries, gallery, query_labels=query_labels, gallery_labels=gallery_labels, points=2)
-    return curve.average
+    labels = {"query_labels": query_labels, "gallery_labels": gallery_labels}
+    return precision_recall_curve(queries, gallery, **labels, points=2, same=same).average
 
 
 def precision_recall_curve(
-    queries: Tensor, gallery: Tensor, *, query_labels: Tensor, gallery_labels: Tensor, points: int = 101
+    queries: Tensor,
+    gallery: Tensor,
+    *,
+    query_labels: Tensor,
+    gallery_labels: Tensor,
+    points: int = 101,
+    same: Tensor | None = None,
 ) -> PrecisionRecall:
     """Precision at the moment when a share of a query's items is found, mean over queries. Higher is better.
 
@@ -135,15 +184,17 @@ def precision_recall_curve(
 
     Args:
         queries: `(queries, dim)` vectors of any length; only their direction counts.
-        gallery: `(gallery, dim)`, none of them a query.
+        gallery: `(gallery, dim)`.
         query_labels: `(queries,)`.
         gallery_labels: `(gallery,)`.
         points: how many, evenly from recall 0 to 1.
+        same: `(queries,)`: the row of each query in the gallery, which it does not find; -1 for none. None: none has.
     """
     queries, gallery, query_labels, gallery_labels = _check(queries, gallery, query_labels, gallery_labels)
-    recall = _recall_points(points, _judging_device(queries))
-    same = {int(label): (gallery_labels == label).to(torch.int8) for label in query_labels.unique()}
-    values = _of_queries(queries, gallery, query_labels, same, [lambda found: _precisions(found, 1, recall)])
+    recall = _recall_points(points, judging_device(queries))
+    rows = {int(label): (gallery_labels == label).to(torch.int8) for label in query_labels.unique()}
+    judges: list[Judge] = [partial(_precisions, highest=1, recall=recall)]
+    values = of_queries(queries, gallery, query_labels, rows, judges, same)
     return _curve(recall, values[0], queries.device)
 
 
@@ -155,6 +206,7 @@ def ndcg(
     gallery_labels: Tensor,
     rank_source: RankSource,
     k: int | None = None,
+    same: Tensor | None = None,
 ) -> float:
     """Normalised discounted cumulative gain with grades from ranks. Higher is better, from 0 to 1.
 
@@ -164,24 +216,31 @@ def ndcg(
 
     Args:
         queries: `(queries, dim)` vectors of any length; only their direction counts.
-        gallery: `(gallery, dim)`, none of them a query.
+        gallery: `(gallery, dim)`.
         query_labels: `(queries,)`.
         gallery_labels: `(gallery,)`.
         rank_source: what the gallery is to a query, such as `TableRanks.from_superclasses(...)`.
         k: count the first k places only; None for all.
+        same: `(queries,)`: the row of each query in the gallery, which it does not find; -1 for none. None: none has.
     """
     if k is not None and k < 1:
         raise ConfigError(f"k must be at least 1, got {k}")
     queries, gallery, query_labels, gallery_labels = _check(queries, gallery, query_labels, gallery_labels)
     rows = _rank_rows(rank_source, query_labels, gallery_labels)
-    discount = _discounts(len(gallery), k, _judging_device(queries))
+    discount = _discounts(len(gallery), k, judging_device(queries))
     highest = max(int(row.max()) for row in rows.values())
-    values = _of_queries(queries, gallery, query_labels, rows, [lambda found: _gains(found, highest, discount)])
-    return float(values[0].nanmean())
+    judges: list[Judge] = [partial(_gains, highest=highest, discount=discount)]
+    return float(of_queries(queries, gallery, query_labels, rows, judges, same)[0].nanmean())
 
 
 def rank_order_accuracy(
-    queries: Tensor, gallery: Tensor, *, query_labels: Tensor, gallery_labels: Tensor, rank_source: RankSource
+    queries: Tensor,
+    gallery: Tensor,
+    *,
+    query_labels: Tensor,
+    gallery_labels: Tensor,
+    rank_source: RankSource,
+    same: Tensor | None = None,
 ) -> float:
     """How often an item of a closer rank really is closer than one of a farther rank. Higher is better; chance is 0.5.
 
@@ -191,42 +250,50 @@ def rank_order_accuracy(
 
     Args:
         queries: `(queries, dim)` vectors of any length; only their direction counts.
-        gallery: `(gallery, dim)`, none of them a query.
+        gallery: `(gallery, dim)`.
         query_labels: `(queries,)`.
         gallery_labels: `(gallery,)`.
         rank_source: what the gallery is to a query.
+        same: `(queries,)`: the row of each query in the gallery, which it does not find; -1 for none. None: none has.
     """
     queries, gallery, query_labels, gallery_labels = _check(queries, gallery, query_labels, gallery_labels)
     rows = _rank_rows(rank_source, query_labels, gallery_labels)
-    return float(_of_queries(queries, gallery, query_labels, rows, [_order])[0].nanmean())
+    return float(of_queries(queries, gallery, query_labels, rows, [_order], same)[0].nanmean())
 
 
 def ranked_retrieval(
-    queries: Tensor, gallery: Tensor, *, query_labels: Tensor, gallery_labels: Tensor, rank_source: RankSource
+    queries: Tensor,
+    gallery: Tensor,
+    *,
+    query_labels: Tensor,
+    gallery_labels: Tensor,
+    rank_source: RankSource,
+    same: Tensor | None = None,
 ) -> RankedRetrieval:
     """All of the above but `recall_at_k`, of all ranks at once: one sort serves them all. Higher is better.
 
     Args:
         queries: `(queries, dim)` vectors of any length; only their direction counts.
-        gallery: `(gallery, dim)`, none of them a query.
+        gallery: `(gallery, dim)`.
         query_labels: `(queries,)`.
         gallery_labels: `(gallery,)`.
         rank_source: what the gallery is to a query.
+        same: `(queries,)`: the row of each query in the gallery, which it does not find; -1 for none. None: none has.
     """
     queries, gallery, query_labels, gallery_labels = _check(queries, gallery, query_labels, gallery_labels)
     rows = _rank_rows(rank_source, query_labels, gallery_labels)
     highest = max(int(row.max()) for row in rows.values())
-    device = _judging_device(queries)
+    device = judging_device(queries)
     recall, discount = _recall_points(101, device), _discounts(len(gallery), None, device)
     judges: list[Judge] = [partial(_precisions, highest=rank, recall=recall) for rank in range(1, highest + 1)]
     judges += [partial(_gains, highest=highest, discount=discount), _order]
-    *precisions, gain, order = _of_queries(queries, gallery, query_labels, rows, judges)
+    *precisions, gain, order = of_queries(queries, gallery, query_labels, rows, judges, same)
     curves = [_curve(recall, values, queries.device) for values in precisions]
     *averages, gains, orders = (_returned(values[:, 0], queries.device) for values in (*precisions, gain, order))
     return RankedRetrieval(curves, averages, gains, orders)
 
 
-def _precisions(found: _Found, highest: int, recall: Tensor) -> Tensor:
+def _precisions(found: Found, highest: int, recall: Tensor) -> Tensor:
     """`(queries, 1 + points)`: average precision of the items up to a rank, and the precision at every recall."""
     chosen = found.ranks <= highest
     scores, up_to = (
@@ -258,7 +325,7 @@ def _returned(values: Tensor, device: torch.device) -> Tensor:
     return values.to(device, torch.float64 if has_float64(device) else torch.float32)
 
 
-def _gains(found: _Found, highest: int, discount: Tensor) -> Tensor:
+def _gains(found: Found, highest: int, discount: Tensor) -> Tensor:
     """`(queries, 1)`: discounted gain as a share of the best there could be."""
     summed = torch.cat([discount.new_zeros(1), discount.cumsum(0)])
     gains = (highest + 1 - found.ranks).double()
@@ -274,7 +341,7 @@ def _discounts(gallery: int, k: int | None, device: torch.device) -> Tensor:
     return discount
 
 
-def _order(found: _Found) -> Tensor:
+def _order(found: Found) -> Tensor:
     """`(queries, 1)`: share of pairs of two ranks in the right order, mean over ranks; no column if there are none."""
     shares = []
     for rank in found.ranks.unique():
@@ -289,69 +356,6 @@ def _order(found: _Found) -> Tensor:
     return torch.stack(shares).mean(dim=0)[:, None] if shares else found.scores.new_empty(len(found.scores), 0)
 
 
-def _of_queries(
-    queries: Tensor, gallery: Tensor, query_labels: Tensor, rows: dict[int, Tensor], judges: Sequence[Judge]
-) -> list[Tensor]:
-    """For every judge `(queries, numbers)`, NaN for queries that have nothing to find.
-
-    `rows` are the gallery's ranks for each label.
-    """
-
-    def work(block: tuple[Tensor, Tensor]) -> list[Tensor] | None:
-        found = _find(queries[block[0]], gallery, block[1])
-        return None if found is None else [judge(found) for judge in judges]
-
-    blocks = list(_blocks(query_labels, len(gallery), rows))
-    if queries.device.type == "cpu":
-        # Each block takes one core: NumPy's sort, which takes most of the time, knows no threads but lets others run.
-        with ThreadPoolExecutor(torch.get_num_threads()) as pool:
-            found = list(pool.map(work, blocks))
-    else:
-        found = list(map(work, blocks))
-    of_judges = []
-    for number in range(len(judges)):
-        pairs = zip(blocks, found, strict=True)
-        told = [(chosen, values[number]) for (chosen, _), values in pairs if values and values[number].shape[1]]
-        if not told:
-            raise DataError("no query has anything to find in the gallery; do queries and gallery share their labels?")
-        whole = told[0][1].new_full((len(queries), told[0][1].shape[1]), torch.nan)
-        whole[torch.cat([chosen for chosen, _ in told]).to(whole.device)] = torch.cat([values for _, values in told])
-        of_judges.append(whole)
-    return of_judges
-
-
-def _blocks(query_labels: Tensor, gallery: int, rows: dict[int, Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
-    """Queries of one label at a time, with the ranks of the gallery for them."""
-    for label, ranks in rows.items():
-        for chosen in (query_labels == label).nonzero().squeeze(1).split(_block_rows(gallery)):
-            yield chosen, ranks
-
-
-def _find(queries: Tensor, gallery: Tensor, ranks: Tensor) -> _Found | None:
-    """Where the items of rank 1 and more stand in the order of all; None if there are none."""
-    if (ranks == EXCLUDED).any():
-        kept = ranks != EXCLUDED
-        gallery, ranks = gallery[kept], ranks[kept]
-    items = (ranks > 0).nonzero().squeeze(1)
-    if len(items) == 0:
-        return None
-    ascending = queries @ gallery.T
-    scores = ascending[:, items]
-    if ascending.device.type == "cpu":
-        ascending.numpy().sort(axis=1)  # a third of the time of torch.sort, which also moves indices
-    else:
-        ascending = ascending.sort(dim=1).values
-    above = len(gallery) - torch.searchsorted(ascending, scores, right=True)
-    up_to = len(gallery) - torch.searchsorted(ascending, scores)
-    device = _judging_device(queries)
-    return _Found(ranks[items].to(device), scores.to(device), above.to(device), up_to.to(device), len(gallery))
-
-
-def _judging_device(queries: Tensor) -> torch.device:
-    """Where counts become means: with the queries, or on the CPU. NDCG takes differences of sums over the gallery."""
-    return queries.device if has_float64(queries.device) else torch.device("cpu")
-
-
 def _rank_rows(rank_source: RankSource, query_labels: Tensor, gallery_labels: Tensor) -> dict[int, Tensor]:
     """The ranks of the gallery for each label of a query."""
     labels = query_labels.unique()
@@ -361,10 +365,6 @@ def _rank_rows(rank_source: RankSource, query_labels: Tensor, gallery_labels: Te
             f"rank_source must give ranks of shape {(len(labels), len(gallery_labels))}, got {tuple(rows.shape)}"
         )
     return dict(zip(labels.tolist(), rows.to(gallery_labels.device), strict=True))
-
-
-def _block_rows(gallery: int) -> int:
-    return max(1, BLOCK_BYTES // (4 * gallery))
 
 
 def _check(

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from rince.errors import DataError
+from rince.hierarchy.levels import class_levels, group_numbers
 from rince.ranks import TableRanks
-from rince.sources.vector_files import read_vector_file
+from rince.sources.vector_files import Part, open_vector_file
+from rince.sources.vector_levels import read_classes
+from rince.sources.vectors import labelled_vectors
+from rince.terminal import Say, nobody
 
 
 @dataclass(frozen=True)
@@ -23,11 +25,19 @@ class Samples:
         features: `(samples, dim)`: what is judged.
         levels: name of the level, the classes first → `(samples,)` int64.
         embeddings: `(samples, dim)` after the head, if that is known apart from the features.
+        same: of a test set, `(samples,)`: the row of each in the training set, where it does not find itself; -1 where
+            it is not there, None if none is.
     """
 
     features: Tensor
     levels: dict[str, Tensor]
     embeddings: Tensor | None = None
+    same: Tensor | None = None
+
+    @property
+    def shared(self) -> int:
+        """How many lie in the training set, too."""
+        return 0 if self.same is None else int((self.same >= 0).sum())
 
     @property
     def labels(self) -> Tensor:
@@ -48,43 +58,42 @@ def ranks_of(*several: Samples) -> TableRanks:
     return TableRanks(table)
 
 
-def read_samples(*paths: Path) -> list[Samples]:
-    """Reads files of vectors and labels; labels of the same name mean the same in all of them.
+def read_samples(*paths: Path, taxonomy: str | None = None, say: Say = nobody) -> list[Samples]:
+    """Reads files of vectors and labels, as `data.kind=vectors` does; a label means the same in all of them.
 
-    A file is `.npz`, `.safetensors` or `.parquet` (one row per sample, vectors in a list column). Vectors are called
-    `features` or `embeddings`, classes `labels`; any other entry of one label per sample is a coarser level, in
-    any order: the more groups, the finer. Labels are integers or, but for safetensors, text.
+    Args:
+        paths: of the files.
+        taxonomy: what the classes are grouped by: `"column"`, the other columns that the files have; a shipped name or
+            a taxonomy file; `"none"`. By default the columns, if there are any.
+        say: is told what a person should know of the files.
     """
-    raw = [read_vector_file(path) for path in paths]
-    names = list(raw[0][1])
-    for path, (_, levels) in zip(paths, raw, strict=True):
-        if list(levels) != names:
-            raise DataError(f"{path} has the levels {', '.join(levels)}, and {paths[0]} has {', '.join(names)}")
-    dims = [vectors.shape[1] for vectors, _ in raw]
-    if len(set(dims)) > 1:
-        raise DataError(f"vectors must have one length, got {dims[0]} in {paths[0]} and {dims[1]} in {paths[1]}")
-    coded: list[dict[str, Tensor]] = [{} for _ in raw]
-    for name in names:
-        columns = [levels[name] for _, levels in raw]
-        _, codes = np.unique(np.concatenate(columns), return_inverse=True)
-        parts = np.split(codes.astype(np.int64), np.cumsum([len(column) for column in columns])[:-1])
-        for codes_of, part in zip(coded, parts, strict=True):
-            codes_of[name] = torch.from_numpy(part.copy())
-    order = _nested({name: torch.cat([codes_of[name] for codes_of in coded]) for name in names}, paths[0])
+    files = [open_vector_file(path) for path in paths]
+    classes = read_classes(files)
+    widths = [file.matrix.width for file in files]
+    if len(set(widths)) > 1:
+        raise DataError(f"vectors must have one length, got {widths[0]} in {paths[0]} and {widths[1]} in {paths[1]}")
+    sources = [labelled_vectors(str(file.path), [Part(file)], classes, files) for file in files]
+    for source in sources:
+        for note in source.notes():
+            say(f"{source.source}: {note}")
+    if taxonomy in (None, "column"):
+        if taxonomy == "column":
+            sources[0].own_paths(taxonomy)  # is refused if there are none
+        levels = {"class": list(classes.names), **dict(reversed(classes.above.items()))}
+    else:
+        levels = class_levels(sources[0], taxonomy)
+    groups = {name: group_numbers(of_class) for name, of_class in levels.items()}
     return [
-        Samples(vectors, {name: codes_of[name] for name in order})
-        for (vectors, _), codes_of in zip(raw, coded, strict=True)
+        Samples(source.vectors, {name: numbers[source.labels] for name, numbers in groups.items()})
+        for source in sources
     ]
 
 
-def _nested(levels: dict[str, Tensor], path: Path) -> list[str]:
-    """Names of the levels from fine to coarse; each group of one must lie in one group of the next."""
-    order = ["class", *sorted((n for n in levels if n != "class"), key=lambda n: -len(levels[n].unique()))]
-    for fine, coarse in itertools.pairwise(order):
-        pairs = torch.stack([levels[fine], levels[coarse]], dim=1).unique(dim=0)
-        if len(pairs) > len(levels[fine].unique()):
-            raise DataError(
-                f"{coarse} of {path} is no level above {fine}: samples of one {fine} differ in it; take it out of the "
-                "file, or give it a matrix of its own"
-            )
-    return order
+def read_outliers(path: Path, width: int) -> Tensor:
+    """`(samples, width)`: the vectors of a file, whatever they are labelled."""
+    file = open_vector_file(path)
+    if file.matrix.width != width:
+        raise DataError(
+            f"outliers must be vectors of the length {width}, as all others; {path} has {file.matrix.width}"
+        )
+    return labelled_vectors(str(path), [Part(file)], None, [file]).vectors

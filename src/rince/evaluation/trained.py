@@ -14,19 +14,24 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
+import rince
 from rince.config import DataSettings, Recipe
+from rince.devices import best_device
 from rince.encoders.encoder import Encoder
 from rince.errors import DataError
-from rince.files import file_digest, write_whole
+from rince.files import file_digest, fingerprint_of, write_whole
 from rince.sources.feed import made_ahead
+from rince.sources.part import Part, names_of, others, validation_rows
 from rince.sources.source import Source, moved
+from rince.sources.splits import names_digest
 from rince.terminal import TellDone
 from rince.train.checkpoint import load_checkpoint
-from rince.train.device import best_device
-from rince.train.record import CHECKPOINT, recipe_of
+from rince.train.record import BEST, CHECKPOINT, noted_data, recipe_of
 from rince.train.setup import NOTHING, Brought, build_encoder, total_steps
+from rince.train.validation import Place, recorded
 
 FEATURES = "features"  # folder of a run
+TRAINED, HELD_OUT = "trained on", "held out"  # the two parts of a training split with `data.validation`
 
 
 class Embedded(NamedTuple):
@@ -52,6 +57,8 @@ class TrainedRun:
     step: int
     steps: int
     brought: Brought = NOTHING
+    file: str = CHECKPOINT
+    """That the weights are from."""
 
     @property
     def has_head(self) -> bool:
@@ -61,7 +68,12 @@ class TrainedRun:
     @cached_property
     def checkpoint(self) -> str:
         """sha256 of the checkpoint file."""
-        return file_digest(self.folder / CHECKPOINT)
+        return file_digest(self.folder / self.file)
+
+    @property
+    def place(self) -> Place | None:
+        """Where R@1 was higher on validation, before or after the head; None if nobody looked."""
+        return recorded(self.folder).get("place")
 
     @property
     def device(self) -> torch.device:
@@ -69,52 +81,99 @@ class TrainedRun:
         return next(self.encoder.parameters()).device
 
     def open(self, split: str, data: DataSettings | None = None) -> Source:
-        """The labelled samples of a split, of the run's own data or of other data of its kind."""
+        """The labelled samples of a split, of the run's own data or of other data of its kind.
+
+        Of its own training split also one of two parts: `TRAINED`, or what was `HELD_OUT`.
+        """
+        if data is None and split in (TRAINED, HELD_OUT):
+            return self._part(split)
         given = self.brought.source if split == self.recipe.data.train_split else self.brought.test_source
-        if data is None and given is not None:
-            return given
-        source: Source = (data or self.recipe.data).open(split, self.recipe.views)
+        if data is not None or given is None:
+            given = (data or self.recipe.data).open(split, self.recipe.seen_views)
+        source: Source = self.recipe.prepared(given)
         return source
+
+    def _part(self, part: str) -> Part:
+        """One of the two parts, of the samples as they were trained on."""
+        recipe = self.recipe
+        found = self.brought.source or recipe.data.open(
+            recipe.data.train_split, recipe.seen_views, own_keys=len(recipe.own_ranks)
+        )
+        whole: Source = recipe.prepared(found)
+        rows = validation_rows(whole, recipe.data.validation)
+        noted = noted_data(self.folder)[0].get("validation") or {}
+        if noted.get("names") != names_digest(names_of(whole, rows.tolist())):
+            raise DataError(
+                f"what {self.folder} has held out for validation is not what would be held out now: its data has "
+                "changed, or it was made by an older rince; restore the data, or start a new run"
+            )
+        return Part(whole, rows if part == HELD_OUT else others(rows, len(whole)))
 
     def find(self, place: str) -> Source:
         """Samples at a place that a person names, of the kind that the run was trained on."""
-        source: Source = self.recipe.data.find(place, self.recipe.views)
+        source: Source = self.recipe.prepared(self.recipe.data.find(place, self.recipe.seen_views))
+        return source
+
+    def outliers(self, place: str | Source, *, classes: str | None = None) -> Source:
+        """Samples of no class of the run."""
+        found = place
+        if isinstance(place, str):
+            found = self.recipe.data.outliers(place, self.recipe.seen_views, classes=classes)
+        source: Source = self.recipe.prepared(found)
         return source
 
 
-def open_trained(folder: Path, brought: Brought = NOTHING, *, accelerator: str = "auto") -> TrainedRun:
+def open_trained(
+    folder: Path, brought: Brought = NOTHING, *, accelerator: str = "auto", file: str = CHECKPOINT
+) -> TrainedRun:
     """The run in a folder, with the weights of its last checkpoint: all of them, and no others.
 
     Args:
         folder: of the run.
         brought: what the run was given as objects.
         accelerator: where to put the encoder: `"auto"`, `"cpu"`, `"cuda"` or `"mps"`.
+        file: another checkpoint of it, `best.ckpt`.
     """
     recipe = recipe_of(folder)
-    saved = load_checkpoint(folder / CHECKPOINT, {"encoder", "groups", "step", "steps_per_epoch"})
-    shape = tuple(saved.get("shape") or recipe.data.usual_shape(recipe.views))
+    if file == BEST and not (folder / BEST).is_file():
+        raise DataError(f"{folder} has no {BEST}, which is kept where a run is judged as it goes: train.judge_every=1")
+    saved = load_checkpoint(folder / file, {"encoder", "groups", "step", "steps_per_epoch"})
+    if saved.get("network", "") != recipe.model.identity:
+        raise DataError(
+            f"{folder} was trained on what other weights of model.kind={recipe.model.kind} make of its samples than "
+            "those that are there now; restore them, or train it again"
+        )
+    shape = tuple(saved.get("shape") or recipe.data.usual_shape(recipe.seen_views))
     encoder = build_encoder(recipe, shape, saved["groups"], brought=brought.encoder, features=saved.get("features"))
     try:
         encoder.load_state_dict(saved["encoder"], strict=True)
     except RuntimeError as error:
         first = " ".join(str(error).split("\n\t")[1:2]) or str(error)
         raise DataError(
-            f"{folder / CHECKPOINT} holds another architecture than {folder}/recipe.yaml describes: {first.strip()} "
+            f"{folder / file} holds another architecture than {folder}/recipe.yaml describes: {first.strip()} "
             "Was one of the two replaced?"
         ) from None
     encoder = encoder.eval().to(best_device(accelerator))
     steps = total_steps(recipe, int(saved["steps_per_epoch"]))
-    return TrainedRun(folder, recipe, encoder, shape, int(saved["groups"][0]), int(saved["step"]), steps, brought)
+    classes, step = int(saved["groups"][0]), int(saved["step"])
+    return TrainedRun(folder, recipe, encoder, shape, classes, step, steps, brought, file)
 
 
 def embed(run: TrainedRun, source: Source, *, tell: TellDone | None = None) -> Embedded:
     """Features and embeddings of samples as testing sees them, where the encoder is."""
+    _check_shape(run, source)
+    return embed_by(run.encoder, source, tell=tell)
+
+
+def embed_by(encoder: Encoder, source: Source, *, tell: TellDone | None = None) -> Embedded:
+    """The same by an encoder, which is in the state of testing."""
 
     def outputs(batch: Any) -> tuple[Tensor, Tensor]:
-        embeddings, features = run.encoder(batch, with_features=True)
+        embeddings, features = encoder(batch, with_features=True)
         return features.float(), embeddings
 
-    features, embeddings = _averaged(run, source, outputs, tell)
+    device = next(encoder.parameters()).device
+    features, embeddings = _averaged(device, source, outputs, tell)
     return Embedded(features, embeddings if source.copies == 1 else F.normalize(embeddings, dim=1))
 
 
@@ -124,24 +183,28 @@ def classify(run: TrainedRun, source: Source, *, tell: TellDone | None = None) -
     def outputs(batch: Any) -> tuple[Tensor]:
         return (run.encoder(batch, raw=True).float()[:, : run.classes].softmax(dim=1),)
 
-    return _averaged(run, source, outputs, tell)[0].argmax(dim=1)
+    _check_shape(run, source)
+    return _averaged(run.device, source, outputs, tell)[0].argmax(dim=1)
 
 
-def _averaged(
-    run: TrainedRun, source: Source, outputs: Callable[[Any], tuple[Tensor, ...]], tell: TellDone | None
-) -> list[Tensor]:
-    """What the encoder makes of all samples, block by block, mean over the copies of each."""
+def _check_shape(run: TrainedRun, source: Source) -> None:
     if source.shape != run.shape:
         raise DataError(
             f"{run.folder} was trained on samples of the shape {run.shape}, and those of {source.source!r} have "
             f"{source.shape}; give data made alike"
         )
+
+
+def _averaged(
+    device: torch.device, source: Source, outputs: Callable[[Any], tuple[Tensor, ...]], tell: TellDone | None
+) -> list[Tensor]:
+    """What an encoder makes of all samples, block by block, mean over the copies of each."""
     found: list[tuple[Tensor, ...]] = []
     blocks = torch.arange(len(source)).split(source.at_once)
     workers = 0 if source.in_memory else torch.get_num_threads()  # decoding lets other threads work
     with torch.no_grad():
         for rows, batch in zip(blocks, made_ahead(source.plain, blocks, workers), strict=True):
-            made = outputs(moved(batch, run.device))
+            made = outputs(moved(batch, device))
             if source.copies > 1:
                 made = tuple(each.view(len(rows), source.copies, -1).mean(dim=1) for each in made)
             found.append(made)
@@ -151,25 +214,24 @@ def _averaged(
 
 
 def embed_once(run: TrainedRun, source: Source, name: str, *, tell: TellDone | None = None) -> Embedded:
-    """The same, read from `features/NAME.safetensors` beside the run if made from this checkpoint and these samples."""
-    made = {"samples": source.fingerprint, "changed": str(source.changed), "data": _how(run)}
-    kept = kept_features(run, name, made) if source.knows_content else None
+    """The same, read from `features/NAME.safetensors` beside the run if made from what it would be made from now."""
+    made_from = made_of(run, source.fingerprint)
+    kept = kept_features(run, name, made_from) if source.knows_content else None
     if kept is not None:
         return kept
     found = embed(run, source, tell=tell)
     tensors = {"features": found.features.cpu(), "embeddings": found.embeddings.cpu()}
     path = run.folder / FEATURES / f"{name}.safetensors"
     path.parent.mkdir(exist_ok=True)
-    write_whole(path, save(tensors, metadata={"checkpoint": run.checkpoint, **made}))
+    write_whole(path, save(tensors, metadata={"made_from": made_from}))
     return found
 
 
-def kept_features(run: TrainedRun, name: str, made: dict[str, str]) -> Embedded | None:
-    """Features of this name that were made by this checkpoint, and from what `made` says; None if there are none."""
+def kept_features(run: TrainedRun, name: str, made_from: str) -> Embedded | None:
+    """Features of this name, if what they were made from has this fingerprint; None if there are none."""
     try:
         with safe_open(run.folder / FEATURES / f"{name}.safetensors", framework="pt") as file:
-            noted = file.metadata()
-            if noted.get("checkpoint") != run.checkpoint or any(noted.get(key) != made[key] for key in made):
+            if file.metadata().get("made_from") != made_from:
                 return None
             found = Embedded(file.get_tensor("features"), file.get_tensor("embeddings"))
             return Embedded(*(tensor.to(run.device) for tensor in found))
@@ -177,9 +239,20 @@ def kept_features(run: TrainedRun, name: str, made: dict[str, str]) -> Embedded 
         return None  # not there, or damaged: to be made again
 
 
-def _how(run: TrainedRun) -> str:
-    """The settings that decide what testing sees of a sample."""
-    data = run.recipe.data.model_dump_json(
-        include=set(type(run.recipe.data).model_fields) - set(DataSettings.model_fields)
+def made_of(run: TrainedRun, samples: str, version: str = rince.__version__) -> str:
+    """The fingerprint of what features are made from: weights, samples, what testing sees of a sample, and by whom.
+
+    Args:
+        run: with its checkpoint.
+        samples: the fingerprint of the samples.
+        version: of rince that made them.
+    """
+    data, views = run.recipe.data, run.recipe.seen_views
+    return fingerprint_of(
+        checkpoint=run.checkpoint,
+        samples=samples,
+        data=data.model_dump(mode="json", include=set(type(data).model_fields) - set(DataSettings.model_fields)),
+        views=views.model_dump(mode="json"),
+        pixels=data.input_facts(views),  # by which rules they are made
+        rince=version,
     )
-    return f"{data} {run.recipe.views!r}"

@@ -49,6 +49,33 @@ def check_labels(labels: Tensor, vectors: Tensor, name: str) -> Tensor:
     return labels.detach().to(vectors.device, torch.int64)
 
 
+def check_same(same: Tensor | None, queries: Tensor, gallery: Tensor) -> Tensor | None:
+    """The rows of queries in a gallery as int64 on the device of the queries, None if no query has any; or an error.
+
+    Args:
+        same: `(queries,)`: the row of each query in the gallery, -1 for none; or None.
+        queries: `(queries, dim)`.
+        gallery: `(gallery, dim)`.
+    """
+    if same is None:
+        return None
+    same = check_labels(same, queries, "same")
+    if len(same) and not -1 <= int(same.min()) <= int(same.max()) < len(gallery):
+        raise ShapeError(
+            f"same must hold rows of the gallery, from 0 to {len(gallery) - 1}, or -1 for none; got "
+            f"{int(same.min())} to {int(same.max())}"
+        )
+    return same if bool((same >= 0).any()) else None
+
+
+def without_same(scores: Tensor, same: Tensor | None) -> Tensor:
+    """`(queries, gallery)` scores, in place: lower than all others where an item is the query itself."""
+    if same is not None:
+        known = (same >= 0).nonzero().squeeze(1)
+        scores[known, same[known]] = -torch.inf
+    return scores
+
+
 def share(right: Tensor) -> float:
     """How many of `(samples,)` bools are true, from 0 to 1."""
     return int(right.sum()) / len(right)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -12,6 +13,7 @@ from torch import Tensor
 
 from rince.errors import DataError
 from rince.hierarchy.taxonomy import SHIPPED, load_taxonomy
+from rince.ranks import even_paths
 
 OWN = ("column", "folders")  # taxonomies that stand in the data
 
@@ -30,7 +32,7 @@ class HasClasses(Protocol):
 
 
 def class_paths(samples: HasClasses, taxonomy: str) -> list[tuple[str, ...]]:
-    """One path per class from the top down, in label order, for `rince.TableRanks.from_tree`.
+    """One path per class from the top down, in label order, all of one length by the rule of `even_paths`.
 
     Args:
         samples: with their classes.
@@ -40,7 +42,7 @@ def class_paths(samples: HasClasses, taxonomy: str) -> list[tuple[str, ...]]:
     if taxonomy == "none":
         return [(name,) for name in samples.class_names]
     if taxonomy in OWN:
-        return samples.own_paths(taxonomy)
+        return even_paths(samples.own_paths(taxonomy))
     return load_taxonomy(taxonomy).paths_for(samples.class_names)
 
 
@@ -72,11 +74,10 @@ def column_paths(
 def class_levels(samples: HasClasses, taxonomy: str) -> dict[str, list[str]]:
     """The levels of the taxonomy from the fine end: name of the level → the group of every class, in label order.
 
-    Groups are named by their whole path, so that two of one name stay two. A class that stands less deep than others
-    is its own group until its top is reached.
+    Groups are named by their whole path, so that two of one name stay two.
     """
     paths = class_paths(samples, taxonomy)
-    depth = max(map(len, paths))
+    depth = len(paths[0])
     named = () if taxonomy in ("none", *OWN) else load_taxonomy(taxonomy).levels
     if not named:
         named = (
@@ -84,7 +85,22 @@ def class_levels(samples: HasClasses, taxonomy: str) -> dict[str, list[str]]:
             if depth <= 2
             else tuple(f"level{n}" if n > 1 else "class" for n in range(1, depth + 1))
         )
-    return {name: ["/".join(path[: max(1, len(path) - up)]) for path in paths] for up, name in enumerate(named[:depth])}
+    return {name: ["/".join(path[: depth - up]) for path in paths] for up, name in enumerate(named[:depth])}
+
+
+def uneven_note(paths: Sequence[tuple[str, ...]]) -> str:
+    """Says how many classes stand less deep than others, as `class_paths` gives them; empty if none does."""
+    members = Counter(path[:up] for path in paths for up in range(len(path)))
+    higher = []
+    for path in paths:
+        height = 0
+        while path[-height - 2 : -height - 1] == path[-1:] and members[path[: -height - 1]] == 1:
+            height += 1
+        higher += [height] if height else []
+    if not higher:
+        return ""
+    most = "one level" if max(higher) == 1 else f"up to {max(higher)} levels"
+    return f"{len(higher)} of {len(paths)} classes stand {most} higher; each counts as its own group there"
 
 
 def levels_fingerprint(levels: dict[str, list[str]]) -> str:

@@ -7,7 +7,9 @@ YAML is a nested mapping from the top down to lists of class names:
       outerwear: [Coat]
 
 To name the levels too, put that mapping under `tree` and the names, from the fine end, under `levels`. CSV has a header
-with the names of the levels, from the top down; the last column is the class. Every class stands equally deep.
+with the names of the levels, from the top down; the last column is the class. Classes may stand less deep than others,
+by the rule of `rince.ranks.even_paths`: in YAML a list may hold groups beside classes, `[Bag, {shoes: [Boot]}]`; in CSV
+the cells between the class and its lowest group are left empty.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from pathlib import Path
 import yaml
 
 from rince.errors import DataError
+from rince.ranks import even_paths
 
 SHIPPED = ("cifar100", "fashion")
 DEEPEST = 64  # far above any real taxonomy; a YAML alias that holds itself would never end
@@ -33,7 +36,7 @@ class Taxonomy:
     """The path of every class, from the top down, and where it was read.
 
     Attributes:
-        paths: class name → path that ends in the class name.
+        paths: class name → path that ends in the class name, all of one length.
         levels: names of the levels from the fine end, such as `("class", "superclass")`; empty if the file has none.
         source: the shipped name or the file, for messages.
 
@@ -136,9 +139,11 @@ def _walk(node: object, above: tuple[str, ...], source: str) -> Iterator[tuple[s
     if not node:
         raise DataError(f"{place} is empty; give it a list of class names, or take it out")
     for name in node:
-        if not isinstance(name, str):
+        if not isinstance(name, str | dict):
             raise DataError(f"{place if above else repr(source)} holds {name!r}, which YAML reads as no name; quote it")
-        if isinstance(node, dict):
+        if isinstance(name, dict):
+            yield from _walk(name, above, source)
+        elif isinstance(node, dict):
             yield from _walk(node[name], (*above, name), source)
         else:
             yield (*above, name)
@@ -157,9 +162,17 @@ def _from_csv(text: str, source: str) -> Taxonomy:
         if len(row) != len(header):
             raise DataError(
                 f"row {number} of taxonomy {source!r} has {len(row)} cells, but the header has {len(header)}; "
-                "every class needs all levels"
+                "a class without a group of some level has an empty cell there"
             )
-    return _checked([row for _, row in body], tuple(reversed(header)), source)
+    return _checked([_without_gap(row) for _, row in body], tuple(reversed(header)), source)
+
+
+def _without_gap(row: tuple[str, ...]) -> tuple[str, ...]:
+    """`fruit,,banana` is the class banana right below fruit."""
+    *groups, name = row
+    while len(groups) > 1 and not groups[-1]:
+        groups.pop()
+    return (*groups, name)
 
 
 def _checked(paths: list[tuple[str, ...]], levels: tuple[str, ...], source: str) -> Taxonomy:
@@ -173,15 +186,11 @@ def _checked(paths: list[tuple[str, ...]], levels: tuple[str, ...], source: str)
                 f"class {name!r} stands twice in taxonomy {source!r}, under {'/'.join(by_class[name])!r} and "
                 f"{'/'.join(path)!r}; keep one"
             )
-        if len(path) != len(paths[0]):
-            raise DataError(
-                f"taxonomy {source!r} is uneven: {'/'.join(paths[0])!r} has {len(paths[0])} levels and "
-                f"{'/'.join(path)!r} has {len(path)}; give every class the same number"
-            )
         by_class[name] = path
-    if levels and len(levels) != len(paths[0]):
+    longest = max(paths, key=len)
+    if levels and len(levels) != len(longest):
         raise DataError(
             f"levels of taxonomy {source!r} names {len(levels)} levels, {', '.join(levels)}, "
-            f"but its paths have {len(paths[0])}, such as {'/'.join(paths[0])!r}"
+            f"but its paths have {len(longest)}, such as {'/'.join(longest)!r}"
         )
-    return Taxonomy(by_class, levels, source)
+    return Taxonomy(dict(zip(by_class, even_paths(list(by_class.values())), strict=True)), levels, source)

@@ -2,10 +2,12 @@
 
     1 / (2Z) Σ max{‖a - p‖² - ‖a - n‖² + α, 0}        α = β + d_H(a, n) - s(a)
 
-over all Z triplets of a batch. s(a) is the mean squared distance within the anchor's class; d_H(a, n) belongs to the
-level l at which the classes of a and n meet in the hierarchy of L levels: d₀ + l (4 - d₀) / L, with d₀ the mean of s
-over the classes and 4 the largest squared distance of unit vectors. Ge et al. measure s once per epoch; here it is a
-running mean, kept in the checkpoint.
+over all Z triplets of a batch. s(a) is the mean squared distance within the anchor's class. Classes are the nodes of
+level 0 of the tree, its root is level L, and nodes closer than d_l are merged on level l: d_l = d₀ + l (4 - d₀) / L,
+with d₀ the mean of s over the classes and 4 the largest squared distance of unit vectors. H(a, n) is the level on which
+the classes of a and n are merged into one node of the next: 0 for siblings, L - 1 for classes that share the root
+alone. At s(a) within its class an anchor is thus asked for β + d_H from a negative, which is never more than 4: where β
+would make it so, 4 is asked for. Ge et al. measure s once per epoch; here it is a running mean, kept in the checkpoint.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from rince.losses.counting import violated
 from rince.ranks import TableRanks
 
 FOLLOW = 0.9  # of the running mean
+FARTHEST = 4.0  # squared distance of opposite unit vectors
 
 
 class HierarchicalTriplet(nn.Module):
@@ -32,10 +35,11 @@ class HierarchicalTriplet(nn.Module):
 
     def __init__(self, ranks: TableRanks, *, slack: float = 0.1) -> None:
         super().__init__()
-        self.levels = ranks.ranks  # meeting nowhere is one level above the highest rank
-        meeting = torch.where(ranks.table == 0, self.levels, ranks.table.long() - 1)
-        self.register_buffer("meeting", meeting, persistent=False)
-        self.register_buffer("within", torch.ones(len(meeting)))
+        # The level of the node that two classes share; those that meet nowhere share a root above the highest rank.
+        shared = torch.where(ranks.table == 0, ranks.ranks, ranks.table.long() - 1)
+        self.levels = max(1, int(shared.max()))
+        self.register_buffer("merged_on", (shared - 1).clamp(min=0), persistent=False)
+        self.register_buffer("within", torch.ones(len(shared)))
         self.slack = slack
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
@@ -57,8 +61,9 @@ class HierarchicalTriplet(nn.Module):
     def _margins(self, labels: Tensor) -> Tensor:
         """`(batch, batch)`: α of an anchor and a negative."""
         start = self.within.mean()
-        meeting: Tensor = self.get_buffer("meeting")[labels][:, labels]
-        return self.slack + start + meeting * (4 - start) / self.levels - self.within[labels][:, None]
+        merged_on: Tensor = self.get_buffer("merged_on")[labels][:, labels]
+        asked = self.slack + start + merged_on * (FARTHEST - start) / self.levels
+        return asked.clamp(max=FARTHEST) - self.within[labels][:, None]
 
     def _unseen(self, distances: Tensor, pairs: Tensor, same: Tensor, labels: Tensor) -> Tensor:
         """The same on an accelerator, where choosing pairs would make the host wait for their number."""

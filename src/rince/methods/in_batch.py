@@ -16,6 +16,7 @@ from rince.errors import DataError
 from rince.methods.contrast import log_values
 from rince.methods.method import Given, Method, MethodKind, Outcome, build_loss
 from rince.methods.summary import WATCHED, similarity_summary
+from rince.methods.two_heads import SuperclassHead, halves, two_levels
 from rince.ranks import EXCLUDED
 from rince.sources.feed import Step
 
@@ -46,16 +47,48 @@ class InBatch(Method):
         return Outcome(values, summary, lambda: self.loss.explain(ranks, embeddings=some))
 
     def _ranks(self, step: Step) -> Tensor:
-        """`(views · samples, views · samples)` int8."""
         labels = self.rank_labels(step)
-        number, views = len(labels), len(step.views)
-        ranks = self.rank_source(labels, labels)
-        ranks.fill_diagonal_(1)  # the same sample in another view, whatever its class is to itself
-        ranks = ranks.repeat(views, views)
-        ranks.fill_diagonal_(EXCLUDED)  # an embedding is no candidate of its own
-        if step.present is not None:
-            ranks.masked_fill_(~step.present.T.reshape(number * views), EXCLUDED)
-        return ranks
+        return ranks_within(step, self.rank_source(labels, labels))
+
+
+def ranks_within(step: Step, ranks: Tensor) -> Tensor:
+    """`(views · samples, views · samples)` int8, from the ranks between the samples of a step."""
+    number, views = len(ranks), len(step.views)
+    ranks.fill_diagonal_(1)  # the same sample in another view, whatever its class is to itself
+    ranks = ranks.repeat(views, views)
+    ranks.fill_diagonal_(EXCLUDED)  # an embedding is no candidate of its own
+    if step.present is not None:
+        ranks.masked_fill_(~step.present.T.reshape(number * views), EXCLUDED)
+    return ranks
+
+
+class InBatchTwoHeads(Method):
+    """SCL on classes with one head, and on superclasses with the other, within the batch."""
+
+    def __init__(self, recipe: Recipe, given: Given) -> None:
+        super().__init__(recipe, given)
+        assert isinstance(recipe.method, InBatchTwoHeadsSettings)
+        self.weights = (1 - recipe.method.superclass_weight, recipe.method.superclass_weight)
+        self.sources = two_levels(given)
+        self.loss = build_loss(recipe)
+
+    def step(self, encoder: nn.Module, step: Step, *, logged: bool) -> Outcome:
+        """Gradients of both losses."""
+        with self.runtime.autocast():
+            both = halves(torch.cat([encoder(view) for view in step.views]))
+        asked = [ranks_within(step, source(step.classes, step.classes)) for source in self.sources]
+        made = [
+            self.loss.from_embeddings(embeddings, embeddings, ranks)
+            for embeddings, ranks in zip(both, asked, strict=True)
+        ]
+        loss = self.weights[0] * made[0].total + self.weights[1] * made[1].total
+        self.runtime.backward(loss)
+        values = {"loss": loss.detach(), "term/fine": made[0].total.detach(), "term/superclass": made[1].total.detach()}
+        if not logged:
+            return Outcome(values, None)
+        number = next((i for i, output in enumerate(made) if not output.total.isfinite()), 0)
+        seen = both[number].detach()
+        return Outcome(values, {}, lambda: self.loss.explain(asked[number], queries=seen, candidates=seen))
 
 
 class InBatchSettings(MethodKind):
@@ -66,3 +99,13 @@ class InBatchSettings(MethodKind):
     method: ClassVar[type[Method]] = InBatch
 
     kind: Literal["in-batch"]
+
+
+class InBatchTwoHeadsSettings(SuperclassHead):
+    """`method.kind=in-batch-two-heads`."""
+
+    uses: ClassVar[frozenset[str]] = frozenset({"loss"})
+    splits_batches: ClassVar[bool] = False
+    method: ClassVar[type[Method]] = InBatchTwoHeads
+
+    kind: Literal["in-batch-two-heads"]

@@ -150,8 +150,7 @@ class MethodKind(MethodSettings):
 
     def order(self, recipe: Recipe, labels: Tensor, groups: Sequence[Tensor]) -> BatchOrder:  # noqa: ARG002
         """All samples in an order of their own in every epoch."""
-        held_out = recipe.schedule.held_out if recipe.schedule.kind == "plateau" else 0.0
-        return Order(len(labels), recipe.train.batch, recipe.seed, recipe.train.keep_last_batch, held_out)
+        return Order(len(labels), recipe.train.batch, recipe.seed, recipe.train.keep_last_batch)
 
     def build(self, recipe: Recipe, given: Given) -> Method:
         """The method."""

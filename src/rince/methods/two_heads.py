@@ -33,7 +33,7 @@ class ContrastTwoHeads(Momentum):
         super().__init__(recipe, given)
         assert isinstance(recipe.method, TwoHeadsSettings)
         self.weights = (1 - recipe.method.superclass_weight, recipe.method.superclass_weight)
-        self.sources = [TableRanks((group[:, None] == group).to(torch.int8)) for group in given.groups[:2]]
+        self.sources = two_levels(given)
         self.loss = build_loss(recipe)
 
     def step(self, encoder: nn.Module, step: Step, *, logged: bool) -> Outcome:
@@ -49,8 +49,8 @@ class ContrastTwoHeads(Momentum):
         for number, part in enumerate(parts, start=1):
             with self.runtime.no_sync(encoder, enabled=number < len(parts)):
                 with self.runtime.autocast():
-                    queries = _halves(encoder(rows_of(query_view, part)))
-                    own = _halves(make_keys(rows_of(key_view, part)))
+                    queries = halves(encoder(rows_of(query_view, part)))
+                    own = halves(make_keys(rows_of(key_view, part)))
                 banked = self.bank.keys.chunk(2, dim=1)
                 # Every query has its own key as a positive, so the mean over the whole batch divides by its size.
                 divisor = torch.full((1,), sum(step.sizes) / self.runtime.processes, device=device)
@@ -79,14 +79,16 @@ class ContrastTwoHeads(Momentum):
         return Outcome(values, {}, lambda: why_not_finite(self.loss, outputs, seen))
 
 
-class TwoHeadsSettings(MethodKind):
-    """`method.kind=contrast-two-heads`."""
+def two_levels(given: Given) -> list[TableRanks]:
+    """Who is of one class, and who of one superclass."""
+    return [TableRanks((group[:, None] == group).to(torch.int8)) for group in given.groups[:2]]
 
-    uses: ClassVar[frozenset[str]] = frozenset({"loss", "bank", "twin"})
+
+class SuperclassHead(MethodKind):
+    """Settings of methods with one head for the classes and one for the superclasses."""
+
     own_head: ClassVar[bool] = False
-    method: ClassVar[type[Method]] = ContrastTwoHeads
 
-    kind: Literal["contrast-two-heads"]
     superclass_weight: Fraction = Field(0.3, description="λ of the head for superclasses")
 
     @property
@@ -97,13 +99,22 @@ class TwoHeadsSettings(MethodKind):
     def check(self, recipe: Recipe) -> None:
         """One temperature serves both heads."""
         if len(recipe.terms) != 1:
-            raise ValueError(f"method.kind=contrast-two-heads has one term for both heads, got {len(recipe.terms)}")
+            raise ValueError(f"method.kind={self.kind} has one term for both heads, got {len(recipe.terms)}")
 
     def head(self, inputs: int, model: ModelSettings, groups: Sequence[int]) -> nn.Module:  # noqa: ARG002
         """Two MLP heads side by side."""
         return SideBySide([mlp_head(inputs, model.head_hidden or inputs, model.dim) for _ in range(2)])
 
 
-def _halves(both: Tensor) -> tuple[Tensor, ...]:
+class TwoHeadsSettings(SuperclassHead):
+    """`method.kind=contrast-two-heads`."""
+
+    uses: ClassVar[frozenset[str]] = frozenset({"loss", "bank", "twin"})
+    method: ClassVar[type[Method]] = ContrastTwoHeads
+
+    kind: Literal["contrast-two-heads"]
+
+
+def halves(both: Tensor) -> tuple[Tensor, ...]:
     """The embeddings of the two heads, each of unit length."""
     return tuple(F.normalize(half, dim=1) for half in both.chunk(2, dim=1))

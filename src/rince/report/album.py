@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,22 +18,17 @@ class Album:
     """One side of a set: its samples may be gone, and others may have come since.
 
     Args:
-        labels: of the samples, as they were judged.
-        fingerprint: of the samples, as they were judged.
-        names: of the samples, where they have files of their own.
+        noted: of the samples, as they were judged: `labels`, `fingerprint`, and where they have files of their own
+            `names` and `contents`.
         reopen: the source as it is now.
         folder: of the run, for messages.
     """
 
-    def __init__(
-        self,
-        labels: Sequence[int],
-        fingerprint: str,
-        names: Sequence[str] | None,
-        reopen: Callable[[], Source],
-        folder: str,
-    ) -> None:
-        self.labels, self.fingerprint, self.names = torch.tensor(labels, dtype=torch.int64), fingerprint, names
+    def __init__(self, noted: Mapping[str, Any], reopen: Callable[[], Source], folder: str) -> None:
+        self.labels = torch.tensor(noted["labels"], dtype=torch.int64)
+        self.fingerprint: str = noted["fingerprint"]
+        self.names: list[str] | None = noted["names"]
+        self._contents: list[str] = noted["contents"]
         self._reopen, self._folder = reopen, folder
 
     def __len__(self) -> int:
@@ -56,7 +52,10 @@ class Album:
             return {row: row for row in range(len(self))}
         there = {source.name(row): row for row in range(len(source))}
         found = {row: there[name] for row, name in enumerate(self.names or ()) if name in there}
-        if self.names is None or len(found) == len(self):  # none is known to be gone, and yet they are others
+        others = any(
+            not source.contents[now].startswith(self._contents[row]) for row, now in found.items() if self._contents
+        )
+        if others or self.names is None or len(found) == len(self):  # none is known to be gone, and yet they are others
             raise DataError(
                 f"the {source.thing}s of {source.source!r} have changed since {self._folder} was judged; run `rince "
                 f"evaluate {self._folder}` again"
@@ -72,6 +71,12 @@ class Album:
         if self.source is None or row not in self._rows:
             return None
         return self.source.preview(self._rows[row]).picture
+
+    def text(self, row: int) -> str | None:
+        """What to read where there is nothing to see; None if the sample is gone."""
+        if self.source is None or row not in self._rows:
+            return None
+        return self.source.preview(self._rows[row]).text
 
     def film(self, row: int) -> bytes | None:
         """A small WebP that moves; None if there is none, or not any more."""

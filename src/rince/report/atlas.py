@@ -72,9 +72,10 @@ def sample_size(maps: int) -> int:
 def map_run(shown: Shown, rows: Tensor) -> RunMap:
     """Places a sample of the test set and looks up what of the training set is nearest, by cosine before the head."""
     features = shown.test.features[rows]
-    k = min(NEIGHBOURS, len(shown.train.features))
+    k = min(NEIGHBOURS, len(shown.train.features) - int(shown.test.shared > 0))
     queries, gallery = unit_vectors(features, "features"), unit_vectors(shown.train.features, "features")
-    near = nearest(queries, gallery, k)
+    same = None if shown.test.same is None else shown.test.same[rows]
+    near = nearest(queries, gallery, k, same=same)
     table = ranks_of(shown.train, shown.test).table
     places = tsne(features) if len(rows) >= 3 else torch.rand(len(rows), 2)
     places = places - places.min(dim=0).values
@@ -122,7 +123,14 @@ def map_data(maps: Sequence[RunMap], rows: Tensor) -> dict[str, Any]:
 
 
 def sheet(thumbs: Sequence[tuple[Album, int]]) -> dict[str, Any]:
-    """Thumbnails side by side in one WebP picture, as a data URI, with what is needed to cut them out again."""
+    """Thumbnails side by side in one WebP picture, as a data URI, with what is needed to cut them out again.
+
+    Where there is nothing to see of any, the words that stand for them are there instead.
+    """
+    if all(album.picture(row) is None for album, row in thumbs):
+        words = [album.text(row) for album, row in thumbs]
+        if any(words):
+            return {"words": [line or "" for line in words]}
     first = thumbs[0][0].picture(thumbs[0][1]) if thumbs else None
     size = THUMB if first is None else min(THUMB, max(first.shape[1:]))
     cell = -(-size // 8) * 8  # a lossy picture is made of blocks of 8, and neighbours must not bleed into each other

@@ -14,12 +14,12 @@ from rince.errors import ConfigError, DataError
 from rince.evaluation.evaluate import read_results, regrouped, reopened
 from rince.evaluation.queries import Queries, read_queries
 from rince.evaluation.samples import Samples
-from rince.evaluation.trained import Embedded, TrainedRun, kept_features, open_trained
+from rince.evaluation.trained import Embedded, TrainedRun, kept_features, made_of, open_trained
 from rince.hierarchy.levels import group_numbers
 from rince.report.album import Album
 from rince.sources.splits import other_set
 from rince.terminal import Tell
-from rince.train.record import METRICS
+from rince.train.record import CHECKPOINT, METRICS
 from rince.train.setup import Brought
 
 # Settings that change how a run is kept, not what comes out of it.
@@ -130,7 +130,7 @@ def collect(folders: list[Path], tell: Tell, brought: dict[Path, Brought] | None
 def _open(folder: Path, brought: Brought, albums: dict[tuple[str, str], Album], first: Shown | None) -> Shown:
     """Needs what judging has left, and no sample: those that are gone have no picture, and that is all."""
     results, figures = read_results(folder)
-    run = open_trained(folder, brought, accelerator="cpu")
+    run = open_trained(folder, brought, accelerator="cpu", file=results.get("checkpoint_file", CHECKPOINT))
     for part in (results, figures):
         if part.get("checkpoint") != run.checkpoint:
             raise DataError(
@@ -144,8 +144,10 @@ def _open(folder: Path, brought: Brought, albums: dict[tuple[str, str], Album], 
     samples = {}
     for name, noted in figures["sets"].items():
         own = not other_set(noted["source"], run.recipe.data.source)
-        pair = [_samples(run, noted, side, side if own else f"{name}-{side}") for side in ("train", "test")]
-        samples[name] = (pair[0], pair[1])
+        sides = [(side, side if own else f"{name}-{side}") for side in ("train", "test")]
+        pair = [_samples(run, noted, side, kept_as, results["rince"]) for side, kept_as in sides]
+        same = None if noted.get("same") is None else torch.tensor(noted["same"])
+        samples[name] = (pair[0], replace(pair[1], same=same))
         _refuse_changed_data(run, noted, sets[name])
     return replace(shown, samples=samples, queries=_queries(run, figures["sets"]))
 
@@ -157,9 +159,9 @@ def _queries(run: TrainedRun, sets: dict[str, Any]) -> Queries | None:
     return found if found and (found.checkpoint, found.tests) == (run.checkpoint, tests) else None
 
 
-def _samples(run: TrainedRun, noted: dict[str, Any], side: str, name: str) -> Samples:
+def _samples(run: TrainedRun, noted: dict[str, Any], side: str, name: str, version: str) -> Samples:
     labels = torch.tensor(noted[side]["labels"], dtype=torch.int64)
-    made: Embedded | None = kept_features(run, name, {"samples": noted[side]["fingerprint"]})
+    made: Embedded | None = kept_features(run, name, made_of(run, noted[side]["fingerprint"], version))
     if made is None:
         raise DataError(f"{run.folder} has no features of {name!r} any more; run `rince evaluate {run.folder}` again")
     levels = {level: group_numbers(groups)[labels] for level, groups in noted["levels"].items()}
@@ -172,7 +174,7 @@ def _shown_set(run: TrainedRun, name: str, noted: dict[str, Any], albums: dict[t
         key = (noted["source"], facts["fingerprint"])
         if key not in albums:  # thousands of samples that another run has opened already
             reopen = reopened(run, noted["source"], noted["splits"][side])
-            albums[key] = Album(facts["labels"], facts["fingerprint"], facts["names"], reopen, str(run.folder))
+            albums[key] = Album(facts, reopen, str(run.folder))
         return albums[key]
 
     classes = tuple(noted["classes"])

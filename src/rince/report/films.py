@@ -70,7 +70,9 @@ def queries_of(run: Shown, name: str) -> list[Query]:
     """A few queries of a set, evenly spread, with what a run finds nearest."""
     train, test = (unit_vectors(side.features, "features") for side in run.samples[name])
     chosen = torch.linspace(0, len(test) - 1, min(SHOWN, len(test))).round().long().unique()
-    near = nearest(test[chosen], train, min(NEAREST, len(train)))
+    asked = run.samples[name][1]
+    same = None if asked.same is None else asked.same[chosen]
+    near = nearest(test[chosen], train, min(NEAREST, len(train) - int(asked.shared > 0)), same=same)
     cosines = (test[chosen][:, None] * train[near]).sum(dim=2)
     return [
         Query(row, [(item, round(value, 4)) for item, value in zip(items, values, strict=True)])

@@ -12,7 +12,7 @@ from rince.evaluation.paired import Difference
 from rince.report.collect import Shown
 from rince.report.differences import Compared, difference_text, judged
 from rince.report.drawing import DASHES, RUNS, clean
-from rince.report.tables import ARROWS, PLACES, Cell, Table, at_place, number_text, paper_text, value_text
+from rince.report.tables import ARROWS, PLACES, Cell, Table, at_place, number_text, paper_text, stamp, value_text
 
 HEADINGS = {"before": "Features, before the head", "after": "Embeddings, after the head"}
 SAID = {"up": "higher is better", "down": "lower is better", None: ""}
@@ -166,7 +166,8 @@ def _notes(table: Table, runs: Sequence[Shown]) -> str:
     short = [run for run in runs if run.results["step"] < run.results["of_steps"]]
     if short:
         notes.append("Not trained to the end: " + escape(", ".join(clean(run.label) for run in short)) + ".")
-    return "".join(f'<p class="note">{note}</p>' for note in notes)
+    notes.append(escape(clean(stamp(table), 600)))
+    return "".join(f'<p class="note">{note}</p>' for note in notes if note)
 
 
 def _cell(metric: str, cell: Cell) -> str:

@@ -79,12 +79,14 @@
     showFilms();
   }
 
-  // Thumbnails: cut out of two sheets.
+  // Thumbnails: cut out of two sheets; words where there is nothing to see.
   for (const sheet of [data.queries, data.gallery]) {
+    if (sheet.words) continue;
     sheet.image = new Image();
     sheet.image.src = sheet.uri;
   }
   function thumb(sheet, number, label) {
+    if (sheet.words) return make("q", { class: "words" }, sheet.words[number]);
     const canvas = make("canvas", { width: sheet.size, height: sheet.size, role: "img", "aria-label": label });
     const x = (number % sheet.columns) * sheet.cell;
     const y = Math.floor(number / sheet.columns) * sheet.cell;

@@ -10,7 +10,7 @@ import fnmatch
 import io
 import statistics
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 from typing import Any, NamedTuple
@@ -62,6 +62,8 @@ class Row:
     name: str
     seeds: tuple[int, ...]
     cells: dict[str, Cell]
+    versions: tuple[str, ...] = ()
+    """Of rince that judged its runs."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +76,7 @@ class Table:
     def at(self, place: Place) -> Table:
         """Its columns of one place; after the head, its rows that have any number there."""
         metrics = at_place(self.metrics, place)
-        rows = [Row(row.name, row.seeds, {metric: row.cells[metric] for metric in metrics}) for row in self.rows]
+        rows = [replace(row, cells={metric: row.cells[metric] for metric in metrics}) for row in self.rows]
         kept = [row for row in rows if place == "before" or any(cell.values for cell in row.cells.values())]
         return Table(metrics, tuple(kept))
 
@@ -141,7 +143,7 @@ def beside_the_paper(table: str, results: dict[str, list[dict[str, Any]]]) -> Ta
 
     Args:
         table: its name in `paper_numbers.yaml`.
-        results: row → results of its seeds; rows may be missing.
+        results: row → results of its seeds; rows may be missing, and those that it does not name come last.
     """
     known = paper_tables()[table]
     measured = list(dict.fromkeys(name for group in results.values() for each in group for name in each["metrics"]))
@@ -149,7 +151,8 @@ def beside_the_paper(table: str, results: dict[str, list[dict[str, Any]]]) -> Ta
     before = list(known.get("columns") or at_place(usual, "before"))
     behind = [parse(name)._replace(place="after").name for name in before if parse(name).metric.both_places]
     metrics = before + [name for name in behind if name not in before and fitting(measured, name)]
-    rows = [_row(name, results.get(name, []), metrics, table, name) for name in known.get("rows") or known["runs"]]
+    names = dict.fromkeys([*(known.get("rows") or known["runs"]), *results])
+    rows = [_row(name, results.get(name, []), metrics, table, name) for name in names]
     return Table(tuple(metrics), tuple(_marked(rows, metrics)))
 
 
@@ -161,7 +164,8 @@ def _row(name: str, group: list[dict[str, Any]], metrics: Sequence[str], table: 
         )
         for metric in metrics
     }
-    return Row(name, tuple(result["seed"] for result in group), cells)
+    versions = sorted({str(result.get("rince", "unknown")) for result in group})
+    return Row(name, tuple(result["seed"] for result in group), cells, tuple(versions))
 
 
 def _value(metrics: dict[str, float], metric: str) -> float | None:
@@ -186,9 +190,22 @@ def _marked(rows: list[Row], metrics: Sequence[str]) -> list[Row]:
             best, second = len(order) > 1 and mean == order[0], len(order) > 2 and mean == order[1]
             marks[i, metric] = Cell(cell.values, cell.paper, best, second)
     return [
-        Row(row.name, row.seeds, {metric: marks.get((i, metric), cell) for metric, cell in row.cells.items()})
+        replace(row, cells={metric: marks.get((i, metric), cell) for metric, cell in row.cells.items()})
         for i, row in enumerate(rows)
     ]
+
+
+def stamp(table: Table) -> str:
+    """A sentence that says which version of rince made the numbers, and that there are several; empty without any."""
+    by_version: dict[str, list[str]] = {}
+    for row in table.rows:
+        for version in row.versions:
+            by_version.setdefault(version, []).append(row.name)
+    if len(by_version) < 2:
+        return "".join(f"Numbers by rince {version}." for version in by_version)
+    told = "; ".join(f"{version} ({', '.join(names)})" for version, names in sorted(by_version.items()))
+    told = " ".join(told.split())  # one line, whatever a row is called
+    return f"Numbers by different versions of rince, which may not compare: {told}. `rince evaluate` makes them anew."
 
 
 def number_text(metric: str, cell: Cell) -> str:
@@ -238,7 +255,8 @@ def markdown(table: Table) -> str:
         number = f"**{number}**" if cell.best else f"<u>{number}</u>" if cell.second else number
         return f"{number} ({paper_text(metric, cell)})".strip() if cell.paper else number
 
-    return "\n".join(markdown_grid(*_grid(part, "recipe", text)) for part in _parts(table))
+    said = f"\n{_escape_markdown(stamp(table))}\n" if stamp(table) else ""
+    return "\n".join(markdown_grid(*_grid(part, "recipe", text)) for part in _parts(table)) + said
 
 
 def latex(table: Table) -> str:
@@ -248,7 +266,8 @@ def latex(table: Table) -> str:
         number = number_text(metric, cell).replace("±", r"$\pm$")
         return rf"\textbf{{{number}}}" if cell.best else rf"\underline{{{number}}}" if cell.second else number
 
-    return "\n".join(latex_grid(*_grid(part, "Method", text)) for part in _parts(table))
+    said = f"% {stamp(table)}\n" if stamp(table) else ""
+    return "\n".join(latex_grid(*_grid(part, "Method", text)) for part in _parts(table)) + said
 
 
 def _parts(table: Table) -> list[tuple[Place, Table]]:
@@ -290,12 +309,13 @@ def csv_text(table: Table) -> str:
     """For a spreadsheet: full precision, a row per recipe and metric."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(["recipe", "metric", "mean", "std", "seeds", "paper_mean", "paper_std"])
+    writer.writerow(["recipe", "metric", "mean", "std", "seeds", "paper_mean", "paper_std", "rince"])
     for row in table.rows:
         for metric in table.metrics:
             cell = row.cells[metric]
             paper = cell.paper or (None, None)
-            writer.writerow([row.name, metric, cell.mean, cell.std, " ".join(map(str, row.seeds)), *paper])
+            seeds, versions = " ".join(map(str, row.seeds)), " ".join(row.versions)
+            writer.writerow([row.name, metric, cell.mean, cell.std, seeds, *paper, versions])
     return out.getvalue()
 
 

@@ -81,9 +81,9 @@ class Feed:
         """Steps `first` to `stop`, counted over the whole run."""
         return self._made(range(first, stop), self.parts)
 
-    def held_out_steps(self) -> Iterator[Step]:
-        """All samples that are not trained on, their views always the same."""
-        batches = self.order.held_out_ids.split(self.order.batch)
+    def held_out_steps(self, ids: Tensor) -> Iterator[Step]:
+        """Samples that are not trained on, their views always the same."""
+        batches = ids.split(self.order.batch)
         return self._made(
             range(len(batches)), lambda number: (HELD_OUT_EPOCH, batches[number].tensor_split(self.processes))
         )

@@ -88,6 +88,10 @@ class DatasetSource(Source):
         told = repr((self.source, self.class_names, len(self))).encode()
         return hashlib.sha256(told + self.labels.numpy().tobytes()).hexdigest()
 
+    def holds_the_same_as(self, other: Source) -> bool:
+        """Whether both are of one data set, whatever its samples are made into."""
+        return isinstance(other, DatasetSource) and self.dataset is other.dataset
+
     @property
     def shape(self) -> tuple[int, ...]:
         """Of the plain view of the first sample; of a dict, of its first entry."""

@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import ClassVar, overload
+from typing import Any, ClassVar, overload
 
 import pyarrow as pa  # type: ignore[import-untyped]
 import torch
@@ -18,10 +18,14 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from rince.errors import DataError
+from rince.files import file_digest_once, file_digests_once, fingerprint_of
 from rince.hierarchy.levels import column_paths, no_own_paths
+from rince.ranks import even_paths
 from rince.sources.image_file import OpenedImage, Pixels
 from rince.sources.source import Made, Preview, Source
-from rince.sources.splits import SPLITS, chosen_classes, places_in_class, split_folders
+from rince.sources.splits import SPLITS, chosen_classes, lower_places, places_in_class, split_folders
+from rince.terminal import shown_progress
+from rince.views.centre import resized_sides
 from rince.views.pixels import Cropped, PixelViews, with_channels
 from rince.views.tensors import ViewParameters, joined
 
@@ -85,8 +89,9 @@ class Images(Source):
         class_names: names in label order.
         superclasses: `(classes,)` int64, the superclass of every class (-1: no sample tells), or None.
         superclass_names: names in the order of `superclasses`; empty without them.
-        folder_paths: the folders of every class from the top down, if they are nested, else None.
+        folder_paths: the folders of every class from the top down, if they are nested, else None; all of one length.
         source: where the images come from, for messages.
+        remarks: what a person should know of them.
         maker: what makes views of them; None for images that are only looked at.
     """
 
@@ -98,6 +103,7 @@ class Images(Source):
     superclass_names: tuple[str, ...] = ()
     folder_paths: tuple[tuple[str, ...], ...] | None = None
     source: str = "images"
+    remarks: tuple[str, ...] = ()
     maker: PixelViews | None = None
 
     @property
@@ -132,11 +138,15 @@ class ImageFiles(Images):
         items: one file path or the encoded bytes per image.
         split: the split asked for.
         rows: `(number,)` int64, the row of each image in its split, or its place in the list of files.
+        tables: the files that hold all of the images, if these are rows of tables.
+        column: of the images in such tables.
     """
 
     items: Sequence[Path | bytes]
     split: str = "train"
     rows: Tensor | None = None
+    tables: tuple[Path, ...] = ()
+    column: str = ""
 
     def load(self, ids: Tensor, numbers: Sequence[int], *, seed: int, epoch: int) -> Cropped:
         """The crops that the views take, cut out while decoding, and all that the views draw."""
@@ -166,7 +176,8 @@ class ImageFiles(Images):
 
         def prepare(index: int) -> Tensor:
             with self.opened(index) as opened:
-                shrinkage = opened.shrinkage(min(opened.height, opened.width), views.size)
+                sides = opened.height, opened.width
+                shrinkage = opened.shrinkage(min(sides), min(resized_sides(*sides, views.size)))
                 image = torch.from_numpy(opened.pixels(shrinkage))
             return views.resize_and_normalise(with_channels(image[None], len(views.mean)))
 
@@ -190,8 +201,10 @@ class ImageFiles(Images):
         return item if isinstance(item, Path) else None
 
     def notes(self) -> list[str]:
-        """That they are resized."""
-        return [] if self.maker is None else [f"{len(self):,} images of several sizes, resized to {self.maker.size}"]
+        """That they are resized, and remarks."""
+        if self.maker is None:
+            return list(self.remarks)
+        return [f"{len(self):,} images of several sizes, resized to {self.maker.size}", *self.remarks]
 
     def pixels(self, index: int) -> Pixels:
         """One image as uint8 `(1, height, width)` if it is grayscale, else `(3, height, width)`."""
@@ -255,21 +268,21 @@ class ImageFiles(Images):
 
     @cached_property
     def fingerprint(self) -> str:
-        """sha256 over labels and class names, and of every image its name, its size and, if in memory, its ends."""
-        digest = hashlib.sha256()
-        digest.update(repr(self.class_names).encode())
-        digest.update(self.labels.numpy().tobytes())
-        for item in self.items:
-            if isinstance(item, Path):
-                digest.update(f"{_below(item, self.source)}\0{item.stat().st_size}\0".encode())
-            else:  # the whole of it would mean to read all data before anything happens
-                digest.update(f"\0{len(item)}\0".encode() + item[:64] + item[-64:])
-        return digest.hexdigest()
+        """sha256 over class names, labels, and the names and content of all images; of a table, its files and rows."""
+        facts: dict[str, Any] = {"classes": self.class_names, "labels": self.labels.tolist()}
+        if self.tables:
+            rows = range(len(self)) if self.rows is None else self.rows.tolist()
+            facts |= {"tables": self._table_digests(), "column": self.column, "rows": list(rows)}
+        else:
+            known = self.contents or [_digest(item) for item in self.items]
+            facts |= {"images": [[self.name(row), content] for row, content in enumerate(known)]}
+        return fingerprint_of(**facts)
 
-    @property
-    def changed(self) -> int:
-        """When the newest of the files was written, in nanoseconds; 0 for images in memory."""
-        return max((item.stat().st_mtime_ns for item in self.items if isinstance(item, Path)), default=0)
+    def _table_digests(self) -> list[str]:
+        with shown_progress(self.source) as tell:
+            return file_digests_once(
+                self.tables, self.tables[0].parent, lambda done, of: tell("reading tables", done, of)
+            )
 
 
 def cut(image: OpenedImage, boxes: list[list[int]], out: Tensor) -> None:
@@ -277,7 +290,7 @@ def cut(image: OpenedImage, boxes: list[list[int]], out: Tensor) -> None:
 
     Args:
         image: not yet decoded.
-        boxes: top, left, height and width of every view, in pixels of the stored image.
+        boxes: top, left, height and width of every view, in pixels of the whole image.
         out: `(views, 3, size, size)` uint8, where the crops go.
     """
     size = out.shape[-1]
@@ -293,7 +306,8 @@ def read_folder(source: str, split: str) -> ImageFiles:
     """The images of one split of a folder of class folders, which may be nested, with split folders on top.
 
     A folder without split folders is all "train". Every folder that holds images is a class, named by its own name, or
-    by its whole path where two classes share a name. Classes are those of all splits, so labels agree between them.
+    by its whole path where two classes share a name. Classes are those of all splits, so labels agree between them; one
+    that stands higher in one split than in another stands at the lower place.
     """
     root = Path(source)
     tops = split_folders(root)
@@ -303,6 +317,8 @@ def read_folder(source: str, split: str) -> ImageFiles:
         hint = "; it has no split folders, so all of it is 'train'" if whole else ""
         raise DataError(f"{source!r} has no split {split!r}; there are {', '.join(map(repr, tops))}{hint}")
     found = {name: list(_scan(top, (), source, ())) for name, top in tops.items()}
+    lower = lower_places({name: {path for path, _ in images} for name, images in found.items()})
+    found = {name: [(lower.get(path, path), image) for path, image in images] for name, images in found.items()}
     chosen = found[SPLITS.get(split, split)]
     top = tops[SPLITS.get(split, split)]
     if not chosen:
@@ -317,9 +333,13 @@ def read_folder(source: str, split: str) -> ImageFiles:
         items=[image for _, image in chosen],
         labels=torch.tensor([index[path] for path, _ in chosen]),
         class_names=names,
-        folder_paths=tuple(paths) if max(map(len, paths)) > 1 else None,
+        folder_paths=tuple(even_paths(paths)) if max(map(len, paths)) > 1 else None,
         source=source,
         split=split,
+        remarks=tuple(
+            f"{'/'.join(path)} of one split and {'/'.join(place)} of another are taken for one class"
+            for path, place in lower.items()
+        ),
     )
 
 
@@ -367,6 +387,10 @@ def _scan(
         )
     yield from ((path, image) for image in images)
     yield from below
+
+
+def _digest(item: Path | bytes) -> str:
+    return file_digest_once(item) if isinstance(item, Path) else hashlib.sha256(item).hexdigest()
 
 
 def _below(path: Path, source: str) -> str:

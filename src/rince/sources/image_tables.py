@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import difflib
-import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,11 +18,10 @@ from torch import Tensor
 from rince.errors import DataError
 from rince.sources.image_files import UNLABELLED, ArrowImages, ImageFiles
 from rince.sources.splits import SPLITS
+from rince.sources.tables import Reader, Split, find_column, first_line, kept_names
 
 IMAGE_COLUMNS, LABEL_COLUMNS, SUPERCLASS_COLUMNS = ("img", "image"), ("fine_label", "label"), ("coarse_label",)
 
-# Gives those of the named columns that a split has; for no names an empty table with all columns.
-Reader = Callable[[list[str]], pa.Table]
 Labels = np.ndarray[tuple[int], np.dtype[np.int64]]
 
 
@@ -33,7 +30,7 @@ def parquet_files(folder: Path) -> Iterator[Path]:
     return (path for path in folder.rglob("*.parquet") if path.is_file())
 
 
-def parquet_splits(source: str) -> dict[str, Reader]:
+def parquet_splits(source: str) -> dict[str, Split]:
     """Split by file name, as the hub does: `train-00000-of-00001.parquet`, `train.parquet`, `train/0.parquet`."""
     path = Path(source)
     if path.is_file() and path.suffix.lower() != ".parquet":
@@ -42,7 +39,7 @@ def parquet_splits(source: str) -> dict[str, Reader]:
     for file in [path] if path.is_file() else sorted(parquet_files(path)):
         found.setdefault(_split_of(Path(file.name) if path.is_file() else file.relative_to(path)), []).append(file)
 
-    return {split: partial(_read_parquet, parts) for split, parts in found.items()}
+    return {split: Split(partial(_read_parquet, parts), tuple(parts)) for split, parts in found.items()}
 
 
 def _read_parquet(parts: list[Path], columns: list[str]) -> pa.Table:
@@ -53,7 +50,7 @@ def _read_parquet(parts: list[Path], columns: list[str]) -> pa.Table:
                 there = [name for name in file.schema_arrow.names if name in columns]
                 tables.append(file.read(columns=there) if columns else file.schema_arrow.empty_table())
         except (pa.ArrowException, OSError) as error:
-            raise DataError(f"{str(path)!r} does not read as parquet ({_first_line(error)}); fetch it again") from error
+            raise DataError(f"{str(path)!r} does not read as parquet ({first_line(error)}); fetch it again") from error
     try:
         return pa.concat_tables(tables)
     except pa.ArrowException as error:
@@ -68,29 +65,10 @@ def _split_of(file: Path) -> str:
     return next((SPLITS[word.lower()] for word in words if word.lower() in SPLITS), "train")
 
 
-def hub_splits(source: str) -> dict[str, Reader]:
-    """Split by name, of data on the hub."""
-    import datasets  # type: ignore[import-untyped]  # noqa: PLC0415  (takes seconds to import)
-
-    try:
-        found = datasets.load_dataset(source)
-    except Exception as error:  # no connection, no such name, no permission: each library below has its own errors
-        raise DataError(
-            f"{source!r} is no local path and could not be had from the hub ({_first_line(error)}); "
-            "check the name, set up the network, or pass the path of a local copy"
-        ) from error
-
-    return {SPLITS.get(name, name): partial(_select, part.data.table) for name, part in found.items()}
-
-
-def _select(table: pa.Table, columns: list[str]) -> pa.Table:
-    return table.select([name for name in table.column_names if name in columns]) if columns else table.slice(0, 0)
-
-
 def read_tables(
     source: str,
     split: str,
-    splits: dict[str, Reader],
+    splits: dict[str, Split],
     columns: tuple[str | None, str | None, str | None],
     *,
     may_name_files: bool = False,
@@ -109,18 +87,29 @@ def read_tables(
     chosen = SPLITS.get(split, split)
     if chosen not in splits:
         raise DataError(f"{source!r} has no split {split!r}; there are {', '.join(map(repr, splits))}")
-    there = splits[chosen]([]).column_names
-    image_column = _column(source, there, "image", columns[0], IMAGE_COLUMNS)
+    read, tables = splits[chosen]
+    there = read([]).column_names
+    image_column = find_column(source, there, "image", columns[0], IMAGE_COLUMNS)
     if not needs_labels and not set(LABEL_COLUMNS) & set(there):
-        return _unlabelled(source, split, splits[chosen]([image_column])[image_column], may_name_files)
-    label_column = _column(source, there, "label", columns[1], LABEL_COLUMNS)
+        column = read([image_column])[image_column]
+        if len(column) == 0:
+            raise DataError(f"split {split!r} of {source!r} is empty; it has columns but no rows")
+        unlabelled = torch.zeros(len(column), dtype=torch.int64)
+        return ImageFiles(
+            labels=unlabelled,
+            class_names=UNLABELLED,
+            source=source,
+            split=split,
+            **_items(source, image_column, column, tables, may_name_files=may_name_files),
+        )
+    label_column = find_column(source, there, "label", columns[1], LABEL_COLUMNS)
     superclass_column = columns[2] or next((n for n in SUPERCLASS_COLUMNS if n in there and n != label_column), None)
     if superclass_column:
-        _column(source, there, "superclass", superclass_column, ())
-    table = splits[chosen]([name for name in (image_column, label_column, superclass_column) if name])
+        find_column(source, there, "superclass", superclass_column, ())
+    table = read([name for name in (image_column, label_column, superclass_column) if name])
     if len(table) == 0:
         raise DataError(f"split {split!r} of {source!r} is empty; it has columns but no rows")
-    others = [reader for name, reader in splits.items() if name != chosen]
+    others = [other.read for name, other in splits.items() if name != chosen]
     where = f"column {{!r}} of split {split!r} of {source!r}"
     names = _class_names(label_column, table, others, where.format(label_column))
     labels = _labels(table[label_column], names, where.format(label_column))
@@ -129,49 +118,28 @@ def read_tables(
     if superclass_column:
         pair, place = (label_column, superclass_column), where.format(superclass_column)
         superclasses, above = _superclasses(pair, table, others, labels, names, place)
-    encoded, paths = _image_column(source, image_column, table[image_column])
     return ImageFiles(
-        items=ArrowImages(encoded, paths if may_name_files else None),
         labels=torch.from_numpy(labels),
         class_names=names,
         superclasses=superclasses,
         superclass_names=above,
         source=source,
         split=split,
-        rows=torch.arange(len(table)),
+        **_items(source, image_column, table[image_column], tables, may_name_files=may_name_files),
     )
 
 
-def _unlabelled(source: str, split: str, column: pa.ChunkedArray, may_name_files: bool) -> ImageFiles:
-    """Images without labels, all of them of one class."""
-    if len(column) == 0:
-        raise DataError(f"split {split!r} of {source!r} is empty; it has columns but no rows")
-    encoded, paths = _image_column(source, "image", column)
-    return ImageFiles(
-        items=ArrowImages(encoded, paths if may_name_files else None),
-        labels=torch.zeros(len(column), dtype=torch.int64),
-        class_names=UNLABELLED,
-        source=source,
-        split=split,
-        rows=torch.arange(len(column)),
-    )
-
-
-def _column(source: str, there: list[str], what: str, asked: str | None, usual: tuple[str, ...]) -> str:
-    columns = ", ".join(map(repr, there))
-    if asked:
-        if asked not in there:
-            close = difflib.get_close_matches(asked, there, n=1)
-            guess = f"; did you mean {close[0]!r}?" if close else ""
-            raise DataError(f"{source!r} has no {what} column {asked!r}: its columns are {columns}{guess}")
-        return asked
-    for name in usual:
-        if name in there:
-            return name
-    raise DataError(
-        f"{source!r} has no {what} column called {' or '.join(map(repr, usual))}: its columns are {columns}; "
-        f"name the right one with {what}_column"
-    )
+def _items(
+    source: str, name: str, column: pa.ChunkedArray, tables: tuple[Path, ...], *, may_name_files: bool
+) -> dict[str, Any]:
+    """What `ImageFiles` has to know of the images of a table; one that only names some of them does not hold all."""
+    encoded, paths = _image_column(source, name, column)
+    return {
+        "items": ArrowImages(encoded, paths if may_name_files else None),
+        "rows": torch.arange(len(column)),
+        "tables": () if encoded.null_count else tables,
+        "column": name,
+    }
 
 
 def _image_column(source: str, name: str, column: pa.ChunkedArray) -> tuple[pa.ChunkedArray, pa.ChunkedArray | None]:
@@ -187,12 +155,8 @@ def _class_names(name: str, table: pa.Table, others: list[Reader], where: str) -
     kind = table[name].type
     if not pa.types.is_integer(kind) and not _is_text(kind):
         raise DataError(f"{where} holds {kind}, but labels are integers or strings; name another column")
-    try:  # Hugging Face keeps the names beside the schema
-        kept: Any = json.loads((table.schema.metadata or {}).get(b"huggingface", b"{}"))
-        if found := tuple(map(str, kept["info"]["features"][name]["names"])):
-            return found
-    except (ValueError, KeyError, TypeError):
-        pass
+    if found := kept_names(table.schema, name):
+        return found
     values: set[Any] = set(pc.unique(table[name]).to_pylist())
     for read in others:
         other = read([name])
@@ -249,7 +213,3 @@ def _superclasses(
                 if label >= 0 and superclass_of[label] < 0:
                     superclass_of[label] = superclass
     return torch.from_numpy(superclass_of), above_names
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]

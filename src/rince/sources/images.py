@@ -5,6 +5,7 @@ Small images of one size become one uint8 tensor in memory. All others stay enco
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import re
 from dataclasses import dataclass, replace
@@ -21,13 +22,15 @@ from rince.config import DataSettings
 from rince.errors import ConfigError, DataError
 from rince.hierarchy.class_lists import read_class_list
 from rince.sources.image_files import ImageFiles, Images, find_images, read_folder
-from rince.sources.image_tables import hub_splits, parquet_files, parquet_splits, read_tables
-from rince.sources.source import InMemory, Preview
-from rince.sources.splits import split_part
+from rince.sources.image_tables import parquet_files, parquet_splits, read_tables
+from rince.sources.part import TestPart, with_test_part
+from rince.sources.source import InMemory, Preview, Source
+from rince.sources.splits import split_folders, split_part
+from rince.sources.tables import HUB_NAME, hub_splits
+from rince.views.centre import ROOM
 from rince.views.pixels import PixelViewSettings, with_channels
 
 EMBEDDED = ("fashion",)
-HUB_NAME = r"\w[\w.-]*/\w[\w.-]*"
 SMALL = 96  # pixels a side; up to here images of one size are held in memory …
 MEMORY = 4 * 2**30  # … if all of them take no more bytes than this
 
@@ -36,6 +39,7 @@ class ImageData(DataSettings):
     """`data.kind=images`."""
 
     view_settings: ClassVar[type[PixelViewSettings]] = PixelViewSettings
+    input_name: ClassVar[str] = "images"
 
     kind: Literal["images"] = "images"
     source: str = Field(
@@ -44,9 +48,14 @@ class ImageData(DataSettings):
     image_column: str | None = Field(None, description="found by itself where obvious")
     label_column: str | None = Field(None, description="found by itself where obvious")
     superclass_column: str | None = Field(None, description="needed for taxonomy: column")
+    test_part: TestPart = 0.2
 
-    def open(self, split: str, views: PixelViewSettings, *, own_keys: int | None = None) -> Images:  # noqa: ARG002
+    def open(self, split: str, views: PixelViewSettings, *, own_keys: int | None = None) -> Source:  # noqa: ARG002
         """The images of a split; of the training split, those that are trained on."""
+        read = functools.partial(self._read, views)
+        return with_test_part(self, self.test_part, split, image_splits(self.source), read)
+
+    def _read(self, views: PixelViewSettings, split: str, limit: int | None) -> Images:
         images = load_images(
             self.source,
             split,
@@ -54,22 +63,28 @@ class ImageData(DataSettings):
             label_column=self.label_column,
             superclass_column=self.superclass_column,
             classes=self.classes,
-            limit=self.limit if split == self.train_split else None,
+            limit=limit,
         )
-        if isinstance(images, MemoryImages) and images.images.shape[1] != len(views.mean):
+        maker = views.build()
+        if isinstance(images, MemoryImages) and images.images.shape[1] != len(maker.mean):
             raise ConfigError(
                 f"images of {self.source!r} have {images.images.shape[1]} channel(s), but views.mean has "
-                f"{len(views.mean)} number(s); give views.mean and views.std one number per channel"
+                f"{len(maker.mean)} number(s); give views.mean and views.std one number per channel"
             )
-        return replace(images, maker=views.build())
+        return replace(images, maker=maker)
 
     def input_facts(self, views: PixelViewSettings) -> dict[str, Any]:
         """How pixels are made."""
-        return views.input_facts()
+        size = views.build().size
+        return views.input_facts(
+            f"turned upright as EXIF says, shorter side resized (bilinear, antialiased) to {round(size * ROOM)} if it "
+            f"is above {size}, else to {size}"
+        )
 
     def usual_shape(self, views: PixelViewSettings) -> tuple[int, ...]:
         """Channels, height and width."""
-        return len(views.mean), views.size, views.size
+        made = views.build()
+        return len(made.mean), made.size, made.size
 
     def find(self, place: str, views: PixelViewSettings) -> Images:
         """An image, all images of a folder in any order, or the test split of any other source."""
@@ -92,12 +107,14 @@ class MemoryImages(InMemory, Images):
         images: `(number, channels, height, width)` uint8, contiguous; one channel if all are grayscale, else RGB.
         labels: `(number,)` int64.
         fingerprint: sha256 over pixels, labels and class names.
+        names: of the images, if they come from files of their own; else they are called by their rows.
     """
 
     draws_in_float64: ClassVar[bool] = True  # boxes, so that devices agree on the pixel
 
     images: Tensor
     fingerprint: str = ""
+    names: tuple[str, ...] = ()
 
     @property
     def rows(self) -> Tensor:
@@ -112,16 +129,20 @@ class MemoryImages(InMemory, Images):
         """The test view, with the channels that the encoder takes."""
         return self.made_by.resize_and_normalise(with_channels(self.images[ids], len(self.made_by.mean)))
 
+    def name(self, row: int) -> str:
+        """The file below its source, or the row."""
+        return self.names[row] if self.names else super().name(row)
+
     def preview(self, row: int) -> Preview:
         """The image."""
         return Preview(self.images[row], self.name(row))
 
     def notes(self) -> list[str]:
-        """How large they are, if the encoder gets them in another size."""
+        """How large they are, if the encoder gets them in another size; and remarks."""
         height, width = self.images.shape[-2:]
         if self.maker is None or (height, width) == (self.maker.size,) * 2:
-            return []
-        return [f"{len(self):,} images of {height} × {width}, resized to {self.maker.size}"]
+            return list(self.remarks)
+        return [f"{len(self):,} images of {height} × {width}, resized to {self.maker.size}", *self.remarks]
 
 
 def load_images(
@@ -192,11 +213,29 @@ def load_any(source: str, split: str, classes: str | None = None) -> MemoryImage
     return _in_memory(encoded) or encoded
 
 
+def image_splits(source: str) -> set[str]:
+    """The splits that a source has, by the one name that each gets; none if there is no such source."""
+    path = Path(source)
+    if source in EMBEDDED:
+        return set(parquet_splits(_embedded(source)))
+    if path.is_dir() and len(split_folders(path)) > 1:  # most folders tell by themselves, at no cost
+        return set(split_folders(path))
+    if path.is_file() or (path.is_dir() and next(parquet_files(path), None)):
+        return set(parquet_splits(source))
+    if path.is_dir():
+        return set(split_folders(path)) or {"train"}
+    return set(hub_splits(source)) if re.fullmatch(HUB_NAME, source) else set()
+
+
+def _embedded(source: str) -> str:
+    return str(files("rince") / f"sources/embedded/{source}")
+
+
 def _encoded(
     source: str, split: str, columns: tuple[str | None, str | None, str | None], *, needs_labels: bool = True
 ) -> ImageFiles:
     if source in EMBEDDED:
-        return read_tables(source, split, parquet_splits(str(files("rince") / f"sources/embedded/{source}")), columns)
+        return read_tables(source, split, parquet_splits(_embedded(source)), columns)
     path = Path(source)
     if path.is_file() or (path.is_dir() and next(parquet_files(path), None)):
         return read_tables(source, split, parquet_splits(source), columns, needs_labels=needs_labels)
@@ -241,4 +280,6 @@ def _in_memory(encoded: ImageFiles) -> MemoryImages | None:
         folder_paths=encoded.folder_paths,
         fingerprint=digest.hexdigest(),
         source=encoded.source,
+        remarks=encoded.remarks,
+        names=tuple(map(encoded.name, range(len(encoded)))) if encoded.file(0) is not None else (),
     )

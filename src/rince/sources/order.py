@@ -12,7 +12,7 @@ from torch import Tensor
 from rince.draws import ORDER, uniform
 from rince.errors import DataError
 
-HELD_OUT_EPOCH = -1  # an epoch no training has: says which samples are held out, and what their views draw
+HELD_OUT_EPOCH = -1  # an epoch no training has: what the views of samples that are held out draw
 
 
 class BatchOrder(Protocol):
@@ -26,11 +26,6 @@ class BatchOrder(Protocol):
     @property
     def steps_per_epoch(self) -> int:
         """How many batches an epoch has."""
-        ...
-
-    @property
-    def held_out_ids(self) -> Tensor:
-        """Ids of samples that no epoch has; none where nothing is held out."""
         ...
 
     def ids(self, epoch: int, step: int) -> Tensor:
@@ -47,46 +42,28 @@ class Order:
         batch: how many make a batch, over all processes.
         seed: of the order.
         keep_last: whether an epoch ends with a smaller batch, or drops what is left over.
-        held_out: share of the samples that no epoch has, for a validation loss.
     """
 
     number: int
     batch: int
     seed: int
     keep_last: bool = True
-    held_out: float = 0.0
 
     def __post_init__(self) -> None:
         if self.steps_per_epoch == 0:
             raise DataError(
-                f"{len(self.kept)} samples make no batch of {self.batch}; use a smaller train.batch, or keep_last_batch"
+                f"{self.number} samples make no batch of {self.batch}; use a smaller train.batch, or keep_last_batch"
             )
-        if self.held_out and len(self.held_out_ids) == 0:
-            raise DataError(f"a share of {self.held_out} of {self.number} samples is none; raise schedule.held_out")
-
-    @functools.cached_property
-    def kept(self) -> Tensor:
-        """Ids of the samples that are trained on, rising."""
-        return self._parted[len(self.held_out_ids) :].sort().values
-
-    @functools.cached_property
-    def held_out_ids(self) -> Tensor:
-        """Ids of the samples that are not, rising; a function of seed and share."""
-        return self._parted[: round(self.held_out * self.number)].sort().values
-
-    @property
-    def _parted(self) -> Tensor:
-        return permutation(self.number, self.seed, HELD_OUT_EPOCH) if self.held_out else torch.arange(self.number)
 
     @property
     def steps_per_epoch(self) -> int:
         """How many batches an epoch has."""
-        whole, left = divmod(len(self.kept), self.batch)
+        whole, left = divmod(self.number, self.batch)
         return whole + (1 if left and self.keep_last else 0)
 
     def epoch(self, epoch: int) -> Tensor:
-        """The ids of all samples that are trained on, in the order of this epoch."""
-        return self.kept[permutation(len(self.kept), self.seed, epoch)]
+        """The ids of all samples, in the order of this epoch."""
+        return permutation(self.number, self.seed, epoch)
 
     def ids(self, epoch: int, step: int) -> Tensor:
         """Sample ids of a step of an epoch. Processes take contiguous parts, which gathered make the batch again."""
@@ -104,8 +81,35 @@ class OneByOne(Order):
         return torch.arange(self.number)
 
 
+@dataclass(frozen=True)
+class OrderOfSome:
+    """Batches of some of the samples, the others are held out: whatever a method's order is, it leaves them out.
+
+    Args:
+        order: of `len(kept)` samples, numbered from 0.
+        kept: `(samples,)`, the ids that they have.
+    """
+
+    order: BatchOrder
+    kept: Tensor
+
+    @property
+    def batch(self) -> int:
+        """As of the order."""
+        return self.order.batch
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """As of the order."""
+        return self.order.steps_per_epoch
+
+    def ids(self, epoch: int, step: int) -> Tensor:
+        """Sample ids of a step of an epoch."""
+        return self.kept[self.order.ids(epoch, step)]
+
+
 class DrawnBatches:
-    """Batches that are drawn anew at every step: as many as samples would fill in an epoch, and nothing is held out."""
+    """Batches that are drawn anew at every step: as many as samples would fill in an epoch."""
 
     labels: Tensor
     batch: int
@@ -114,11 +118,6 @@ class DrawnBatches:
     def steps_per_epoch(self) -> int:
         """How many batches an epoch has."""
         return max(1, len(self.labels) // self.batch)
-
-    @property
-    def held_out_ids(self) -> Tensor:
-        """None."""
-        return torch.empty(0, dtype=torch.int64)
 
 
 @functools.lru_cache(maxsize=2)  # steps ask for their epoch one by one

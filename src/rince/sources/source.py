@@ -6,8 +6,10 @@ with a row for every sample; what the loop does with one is here, too.
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -16,7 +18,9 @@ from torch import Tensor
 
 from rince.devices import has_float64
 from rince.errors import ConfigError
+from rince.files import file_digests_once
 from rince.hierarchy.levels import no_own_paths
+from rince.terminal import shown_progress
 
 Batch = Tensor | dict[str, Tensor]
 
@@ -48,7 +52,8 @@ class Source(ABC):
         source: where they come from, for messages.
         labels: `(samples,)` int64 classes.
         class_names: names in label order.
-        fingerprint: two sources of one fingerprint hold the same samples with the same labels.
+        fingerprint: two sources of one fingerprint hold the same samples, by their content, with the same labels,
+            wherever they lie.
         shape: of what the encoder gets of one sample.
     """
 
@@ -66,6 +71,8 @@ class Source(ABC):
     """Samples whose plain view is made at a time."""
     moves: ClassVar[bool] = False
     """Whether `film` gives anything."""
+    set_aside: str = ""
+    """What was taken out of the data before, in a sentence: a part that stands for the test split."""
 
     source: str
     labels: Tensor
@@ -81,13 +88,13 @@ class Source(ABC):
     def shape(self) -> tuple[int, ...]:
         """See above."""
 
-    @property
-    def changed(self) -> int:
-        """When the newest of its files was written, in nanoseconds; 0 where that says nothing."""
-        return 0
-
     def __len__(self) -> int:
         return len(self.labels)
+
+    @property
+    def is_labelled(self) -> bool:
+        """Whether it is known what the samples are; those of which it is not are one class, named like the thing."""
+        return self.class_names != (self.thing,)
 
     @abstractmethod
     def load(self, ids: Tensor, numbers: Sequence[int], *, seed: int, epoch: int) -> Any:
@@ -120,6 +127,23 @@ class Source(ABC):
         """The file of a sample; None if it has none of its own."""
         return None
 
+    @cached_property
+    def contents(self) -> list[str]:
+        """sha256 of every sample's file; empty if samples have no files of their own."""
+        paths: list[Path] = []
+        for row in range(len(self)):
+            path = self.file(row)
+            if path is None:
+                return []
+            paths.append(path)
+        with shown_progress(self.source) as tell:  # the first reading of much data takes a while
+            return file_digests_once(paths, folder_of(self.source), lambda done, of: tell("reading files", done, of))
+
+    def holds_the_same_as(self, other: Source) -> bool:
+        """Whether a row is the same sample in both."""
+        known = self.knows_content and other.knows_content and self.file(0) is None
+        return self is other or (known and self.fingerprint == other.fingerprint)
+
     def place(self, row: int) -> str:
         """Where a person finds a sample: its file, if it has one."""
         return str(self.file(row) or self.name(row))
@@ -137,6 +161,54 @@ class Source(ABC):
     def notes(self) -> list[str]:
         """What a person should know before these samples are trained on: what was left out, and why."""
         return []
+
+    def ahead(self) -> list[str]:
+        """What has to be computed before the first step, and how long that takes: for the dry run."""
+        return []
+
+
+class Wrapped(Source):
+    """Samples of another source, made into what a network takes: they keep their names, labels and looks."""
+
+    def __init__(self, inner: Source) -> None:
+        self.inner = inner
+        self.source, self.labels, self.class_names = inner.source, inner.labels, inner.class_names
+        # Class variables elsewhere; here they are those of what is wrapped.
+        self.__dict__ |= {"thing": inner.thing, "moves": inner.moves, "knows_content": inner.knows_content}
+
+    def preview(self, row: int) -> Preview:
+        """As before."""
+        return self.inner.preview(row)
+
+    def film(self, row: int) -> bytes | None:
+        """As before."""
+        return self.inner.film(row)
+
+    def name(self, row: int) -> str:
+        """As before."""
+        return self.inner.name(row)
+
+    def file(self, row: int) -> Path | None:
+        """As before."""
+        return self.inner.file(row)
+
+    def place(self, row: int) -> str:
+        """As before."""
+        return self.inner.place(row)
+
+    def own_paths(self, taxonomy: str) -> list[tuple[str, ...]]:
+        """As before."""
+        return self.inner.own_paths(taxonomy)
+
+    def notes(self) -> list[str]:
+        """As before."""
+        return self.inner.notes()
+
+
+def folder_of(source: str) -> Path:
+    """Where the files of a source lie: the folder that it names, or that of its file."""
+    path = Path(source)
+    return path if path.is_dir() else path.parent
 
 
 class Wanted(NamedTuple):
@@ -181,6 +253,36 @@ class InMemory(Source):
             self.view(chosen, seed=seed, epoch=epoch, view=number, sample_ids=drawn_by) for number in loaded.numbers
         ]
         return Made(list(views), ids=ids)
+
+
+def rows_in(samples: Source, others: Source) -> Tensor | None:
+    """`(samples,)`: the row of each sample among the others, -1 where it is not there; None if none is.
+
+    The same sample is the same file, through any link, or the same row of the same data.
+    """
+    if samples.holds_the_same_as(others):
+        return torch.arange(len(samples))
+    places = [_files_of(each) for each in (samples, others)]
+    if places[0] is None or places[1] is None:
+        return None
+    there = {file: row for row, file in reversed(list(enumerate(places[1]))) if file is not None}
+    found = torch.tensor([-1 if file is None else there.get(file, -1) for file in places[0]], dtype=torch.int64)
+    return found if bool((found >= 0).any()) else None
+
+
+def _files_of(source: Source) -> list[tuple[int, int] | None] | None:
+    """Device and number of every sample's file, None for one that has none any more; None if samples have no files."""
+    if len(source) == 0 or source.file(0) is None:
+        return None
+    found: list[tuple[int, int] | None] = []
+    for row in range(len(source)):
+        try:
+            file = source.file(row)
+            noted = None if file is None else os.stat(file)
+        except OSError:
+            noted = None
+        found.append(None if noted is None else (noted.st_dev, noted.st_ino))
+    return found
 
 
 def rows_of(batch: Batch, rows: Tensor) -> Batch:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -45,6 +46,37 @@ def split_folders(root: Path, names: Mapping[str, str] = SPLITS) -> dict[str, Pa
     return found
 
 
+def lower_places(splits: Mapping[str, set[tuple[str, ...]]]) -> dict[tuple[str, ...], tuple[str, ...]]:
+    """Classes that stand higher in one split than in another, each with its lower place, which is taken for both.
+
+    `vegetables/champignon` in train and `vegetables/mushroom/champignon` in test are one class, if neither split has
+    both: the same name at the end, and groups left out on the way there.
+
+    Args:
+        splits: split → the paths of its classes from the top down.
+    """
+    by_name: dict[str, list[tuple[str, ...]]] = {}
+    for path in sorted(set().union(*splits.values())):
+        by_name.setdefault(path[-1], []).append(path)
+    found = {}
+    for path in (path for places in by_name.values() if len(places) > 1 for path in places):
+        lower = [
+            other
+            for other in by_name[path[-1]]
+            if other != path
+            and _leaves_out(path, other)
+            and not any(path in there and other in there for there in splits.values())
+        ]
+        if len(lower) == 1:
+            found[path] = lower[0]
+    return found
+
+
+def _leaves_out(path: tuple[str, ...], longer: tuple[str, ...]) -> bool:
+    rest = iter(longer)
+    return all(part in rest for part in path)
+
+
 def set_name(source: str | Path) -> str:
     """What to call the data of a source: the folder it lies in, or the last part of its name."""
     path = Path(source).resolve()
@@ -56,6 +88,11 @@ def other_set(source: str, own: str) -> str:
     return "" if Path(source).resolve() == Path(own).resolve() else set_name(source)
 
 
+def class_order(name: str) -> tuple[int, str]:
+    """Sorts names of classes: numbers in their order, names in that of the alphabet."""
+    return (int(name), "") if name.isdecimal() else (2**62, name)
+
+
 def places_in_class(labels: Tensor) -> Tensor:
     """`(samples,)`: how many samples of its class come before each."""
     order = labels.argsort(stable=True)
@@ -63,6 +100,38 @@ def places_in_class(labels: Tensor) -> Tensor:
     places = torch.empty_like(order)
     places[order] = torch.arange(len(order)) - (counts.cumsum(0) - counts).repeat_interleave(counts)
     return places
+
+
+def balanced(labels: Tensor, limit: int) -> Tensor:
+    """Rows, rising, of the first samples of every class, as many of each as make `limit`."""
+    return places_in_class(labels).argsort(stable=True)[:limit].sort().values
+
+
+def chosen_by_name(names: Sequence[str], labels: Tensor, share: float, *, salt: str = "") -> Tensor:
+    """Rows, rising, of a share of every class: the samples whose names have the smallest sha256.
+
+    A function of names and classes alone, whatever order or place the data has; a larger share takes the same samples
+    and more. Counts are rounded, but a class of two or more gives at least one and keeps at least one.
+
+    Args:
+        names: of the samples.
+        labels: `(samples,)`, their classes.
+        share: of every class, from 0 to below 1.
+        salt: goes before every name, so that two choices have nothing to do with each other.
+    """
+    digests = [hashlib.sha256(f"{salt}{name}".encode(errors="surrogateescape")).digest() for name in names]
+    by_digest = torch.tensor(sorted(range(len(names)), key=digests.__getitem__), dtype=torch.int64)
+    places = torch.empty_like(by_digest)
+    places[by_digest] = places_in_class(labels[by_digest])
+    counts = labels.bincount()
+    wanted = (share * counts.double() + 0.5).floor().long().clamp(min=1)
+    wanted = torch.minimum(wanted, counts - 1) if share > 0 else torch.zeros_like(counts)
+    return (places < wanted[labels]).nonzero()[:, 0]
+
+
+def names_digest(names: Iterable[str]) -> str:
+    """sha256 of names, in whatever order they come."""
+    return hashlib.sha256("\n".join(sorted(names)).encode(errors="surrogateescape")).hexdigest()
 
 
 def chosen_classes(

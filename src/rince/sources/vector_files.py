@@ -1,90 +1,177 @@
-"""Files of vectors with labels, as any library writes them: `.npz`, `.safetensors` or `.parquet`."""
+"""Files of vectors, as `rince embed`, other libraries and vector databases write them.
+
+What a file says of its rows is read at once. The vectors are read when they are asked for, straight to where they
+shall lie: a million of them takes no more memory than a million of them needs.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+import pyarrow as pa  # type: ignore[import-untyped]
 import torch
 from torch import Tensor
 
 from rince.errors import DataError
+from rince.sources.vector_formats import (
+    VECTORS,
+    Chosen,
+    Content,
+    Matrix,
+    read_npy,
+    read_npz,
+    read_parquet,
+    read_safetensors,
+)
 
-VECTORS = ("features", "vectors", "vector", "embeddings", "embedding", "x")
-LABELS = ("labels", "label", "class", "classes", "targets", "y")
-NO_LEVELS = ("path", "id", "split")  # what a file says of a sample besides
-FORMATS = (".npz", ".safetensors", ".parquet")
-Levels = dict[str, np.ndarray[Any, Any]]
+READERS = {".parquet": read_parquet, ".npz": read_npz, ".npy": read_npy, ".safetensors": read_safetensors}
+FORMATS = tuple(READERS)
 
 
-def read_vector_file(path: Path, *, needs_labels: bool = True) -> tuple[Tensor, Levels]:
-    """`(samples, dim)` float32 vectors, and for every level one label per sample: `class`, then whatever else there is.
+@dataclass(frozen=True)
+class VectorFile:
+    """A file of vectors, opened.
 
-    Vectors are called `features` or `embeddings`, classes `labels`; any other entry of one label per sample is a level.
-    Labels are integers or, but for safetensors, text. Where they are not needed, a file without has no levels.
+    Attributes:
+        path: of the file.
+        column: what they are called.
+        matrix: the vectors, not read yet.
+        columns: text, integers or truth values, one for every vector.
+        others: what else it holds, for messages.
+        beside: other columns that could be meant by the vectors.
     """
-    arrays = _arrays(path)
-    vectors = next((arrays[name] for name in VECTORS if name in arrays), None)
-    label = next((name for name in LABELS if name in arrays), None)
-    there = ", ".join(arrays) or "nothing"
-    if vectors is None or np.ndim(vectors) != 2:
-        raise DataError(f"{path} needs a matrix called features (samples, dim); it holds {there}")
-    if label is None and not needs_labels:
-        return torch.from_numpy(np.ascontiguousarray(vectors, dtype=np.float32)), {}
-    if label is None:
-        raise DataError(f"{path} needs the classes, called labels; it holds {there}")
-    levels = {"class": np.asarray(arrays[label])}
-    for name, array in arrays.items():
-        known = name in (*VECTORS, *NO_LEVELS, *LABELS)
-        if not known and np.ndim(array) == 1 and np.asarray(array).dtype.kind in "iuUSO":
-            levels[name] = np.asarray(array)
-    for name, level in levels.items():
-        if level.dtype.kind == "O" and any(value is None for value in level.tolist()):
-            raise DataError(f"{name} of {path} has samples without a label; name them all")
-        if level.shape != (len(vectors),) or level.dtype.kind not in "iuUSO":
-            raise DataError(
-                f"{name} of {path} must hold one integer or text per vector: got {level.dtype} of shape {level.shape} "
-                f"for {len(vectors)} vectors"
-            )
-    return torch.from_numpy(np.ascontiguousarray(vectors, dtype=np.float32)), levels
+
+    path: Path
+    column: str
+    matrix: Matrix
+    columns: dict[str, pa.ChunkedArray]
+    others: dict[str, str]
+    beside: tuple[str, ...]
 
 
-def _arrays(path: Path) -> dict[str, Any]:
-    readers: dict[str, Callable[[Path], dict[str, Any]]] = {
-        ".npz": _read_npz,
-        ".safetensors": _read_safetensors,
-        ".parquet": _read_parquet,
-    }
-    if path.suffix not in readers:
-        raise DataError(f"embeddings must come as .npz, .safetensors or .parquet, got {path}")
+@dataclass(frozen=True)
+class Part:
+    """Rows of a file.
+
+    Attributes:
+        file: that has them.
+        chosen: which; None for all.
+    """
+
+    file: VectorFile
+    chosen: Chosen | None = None
+
+    def __len__(self) -> int:
+        return self.file.matrix.rows if self.chosen is None else int(self.chosen.sum())
+
+    def column(self, name: str) -> pa.ChunkedArray:
+        """What the file says of these rows."""
+        column = self.file.columns[name]
+        return column if self.chosen is None else column.filter(pa.array(self.chosen))
+
+
+def open_vector_file(path: Path, vector_column: str | None = None) -> VectorFile:
+    """Opens a `.parquet`, `.npz`, `.npy` (with a CSV of labels beside it) or `.safetensors` file.
+
+    Args:
+        path: of the file.
+        vector_column: what its vectors are called; where it is not said, the only column that holds vectors, or that
+            with a usual name.
+    """
+    if path.suffix not in READERS:
+        raise DataError(f"vectors come as {', '.join(FORMATS[:-1])} or {FORMATS[-1]}, got {path}")
     if not path.is_file():
         raise DataError(f"there is no file {path}")
     try:
-        return readers[path.suffix](path)
+        content = READERS[path.suffix](path)
+    except DataError:
+        raise
     except Exception as error:  # each format has its own kinds of damage
-        raise DataError(f"{path} cannot be read as {path.suffix} ({type(error).__name__}: {error})") from None
+        raise _unreadable(path, error) from None
+    name, beside = _vectors_of(path, content, vector_column)
+    rows = content.matrices[name].rows
+    for column, values in content.columns.items():
+        if len(values) != rows:
+            raise DataError(
+                f"{column} of {path} must hold one integer or text per vector: got {len(values)} for {rows} vectors"
+            )
+    return VectorFile(path, name, content.matrices[name], content.columns, content.others, beside)
 
 
-def _read_npz(path: Path) -> dict[str, Any]:
-    with np.load(path, allow_pickle=False) as file:
-        return dict(file)
+def read_vectors(parts: Sequence[Part], source: str) -> Tensor:
+    """`(samples, width)` float32: the rows of all parts, one after the other."""
+    widths = {part.file.matrix.width for part in parts}
+    if len(widths) > 1:
+        raise DataError(f"the vectors of {source!r} differ in length between its files: {sorted(widths)}")
+    vectors = torch.empty(sum(map(len, parts)), widths.pop())
+    start = 0
+    for part in parts:
+        try:
+            with np.errstate(over="ignore"):  # what does not fit is infinite, and will be named as that
+                part.file.matrix.fill(vectors[start : start + len(part)], part.chosen)
+        except DataError:
+            raise
+        except Exception as error:  # as above
+            raise _unreadable(part.file.path, error) from None
+        start += len(part)
+    return vectors
 
 
-def _read_safetensors(path: Path) -> dict[str, Any]:
-    from safetensors.numpy import load_file  # noqa: PLC0415 - only for this format
+def conversion_notes(files: Iterable[VectorFile]) -> list[str]:
+    """What a person should know of how vectors were taken from their files."""
+    notes: dict[str, None] = {}
+    for file in files:
+        if file.matrix.kind != "float32":
+            notes[f"vectors of {file.matrix.kind} in the file, taken as float32"] = None
+        if file.beside:
+            others = ", ".join(map(repr, file.beside))
+            notes[f"vectors are {file.column!r}; data.vector_column could name {others} instead"] = None
+    return list(notes)
 
-    return dict(load_file(path))
+
+def _vectors_of(path: Path, content: Content, asked: str | None) -> tuple[str, tuple[str, ...]]:
+    """Which column holds the vectors, and which others could."""
+    found = content.matrices
+    if asked is not None:
+        if asked not in found:
+            raise DataError(_no_vectors(path, content, asked))
+        return asked, ()
+    usual = [name for name in VECTORS if name in found]
+    floats = [name for name, matrix in found.items() if matrix.kind.startswith(("float", "bfloat"))]
+    if not usual and len(floats) > 1:
+        raise DataError(
+            f"{path} has {len(floats)} columns that could be its vectors, {', '.join(map(repr, floats))}; name one "
+            "with data.vector_column, or call it 'vector'"
+        )
+    chosen = next(iter(usual or floats), None)
+    if chosen is None:
+        text = next((name for name in VECTORS if name in content.columns or name in content.others), "")
+        raise DataError(_no_vectors(path, content, text))
+    return chosen, tuple(name for name in dict.fromkeys([*usual, *floats]) if name != chosen)
 
 
-def _read_parquet(path: Path) -> dict[str, Any]:
-    import pyarrow.parquet as pq  # type: ignore[import-untyped]  # noqa: PLC0415 - only for this format
+def _no_vectors(path: Path, content: Content, name: str) -> str:
+    kinds = {column: str(values.type) for column, values in content.columns.items()} | content.others
+    if name in kinds and "string" in kinds[name]:
+        return (
+            f"{name!r} of {path} is text, not a list of numbers; write it as numbers (from Postgres: SELECT "
+            f"{name}::real[])"
+        )
+    if name in kinds:
+        return f"{name!r} of {path} holds {kinds[name]}; vectors are one list of numbers for every row"
+    there = ", ".join([*content.matrices, *kinds]) or "nothing"
+    missing = f" called {name!r}" if name else ""
+    return f"{path} has no vectors{missing}, a matrix (samples, dim) or a column of lists of numbers; it holds {there}"
 
-    table = pq.read_table(path)
-    columns: dict[str, Any] = {}
-    for name in table.column_names:
-        column = table[name]
-        nested = str(column.type).startswith(("list", "fixed_size_list", "large_list"))
-        columns[name] = np.stack(column.to_numpy()) if nested else column.to_numpy()
-    return columns
+
+def _unreadable(path: Path, error: Exception) -> DataError:
+    if "pickle" in str(error) or "Object arrays" in str(error):
+        return DataError(
+            f"{path} cannot be read as {path.suffix}: it holds Python objects, and nothing is unpickled here; save "
+            "plain arrays, text by labels.astype(str)"
+        )
+    reason = (str(error).strip().splitlines() or [""])[0]
+    return DataError(f"{path} cannot be read as {path.suffix} ({type(error).__name__}: {reason})")

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
-from collections.abc import Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
+import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.compute as pc  # type: ignore[import-untyped]
 import torch
 from pydantic import Field
 from torch import Tensor
@@ -16,10 +20,14 @@ from rince.config import DataSettings
 from rince.errors import DataError
 from rince.hierarchy.class_lists import read_class_list
 from rince.hierarchy.levels import no_own_paths
-from rince.sources.source import InMemory
-from rince.sources.splits import SPLITS, chosen_classes, places_in_class
-from rince.sources.vector_files import FORMATS, Levels, read_vector_file
+from rince.sources.part import TestPart, with_test_part
+from rince.sources.source import InMemory, Source
+from rince.sources.splits import SPLITS, balanced, chosen_classes
+from rince.sources.vector_files import FORMATS, Part, VectorFile, conversion_notes, open_vector_file, read_vectors
+from rince.sources.vector_levels import SPLIT, Classes, called, read_classes
 from rince.views.vectors import VectorViewSettings
+
+LONGEST = 200  # letters of what a sample is called
 
 
 class VectorData(DataSettings):
@@ -27,50 +35,77 @@ class VectorData(DataSettings):
 
     view_settings: ClassVar[type[VectorViewSettings]] = VectorViewSettings
     encoder: ClassVar[str] = "adapter"
+    input_name: ClassVar[str] = "vectors"
 
     kind: Literal["vectors"]
     source: str = Field(
-        description="folder with a file for every split, such as train.npz and test.npz (or .safetensors, .parquet), "
-        "or one file, which is all `train`"
+        description="folder with files for every split, such as train.parquet and test.parquet (or .npz, .safetensors, "
+        ".npy with .csv), or one file, whose column `split` divides it; without one it is all `train`"
+    )
+    vector_column: str | None = Field(None, description="found by itself where obvious")
+    label_column: str | None = Field(None, description="of the classes; found by itself where obvious")
+    level_columns: list[str] | None = Field(
+        None, description="of the levels above the classes, in any order; null: all that can be, []: none"
     )
 
-    def open(self, split: str, views: VectorViewSettings, *, own_keys: int | None = None) -> Vectors:  # noqa: ARG002
+    test_part: TestPart = 0.2
+
+    def open(self, split: str, views: VectorViewSettings, *, own_keys: int | None = None) -> Source:
         """The vectors of a split. Classes are those of all splits, so labels agree between them."""
-        read = {name: read_vector_file(path) for name, path in _files(self.source).items()}
-        wanted = SPLITS.get(split, split)
-        if wanted not in read:
-            raise DataError(f"{self.source!r} has no split {split!r}; there are {', '.join(map(repr, read))}")
-        widths = {vectors.shape[1] for vectors, _ in read.values()}
+        splits = vector_splits(self.source, self._opened)
+        read = functools.partial(self._read, splits, views, told=own_keys is not None)
+        return with_test_part(self, self.test_part, split, splits, read)
+
+    def _read(
+        self, splits: dict[str, list[Part]], views: VectorViewSettings, split: str, limit: int | None, *, told: bool
+    ) -> Vectors:
+        wanted = SPLITS.get(split.lower(), split)
+        if wanted not in splits:
+            raise DataError(f"{self.source!r} has no split {split!r}; there are {', '.join(map(repr, splits))}")
+        widths = {part.file.matrix.width for parts in splits.values() for part in parts if len(part)}
         if len(widths) > 1:
             raise DataError(f"the vectors of {self.source!r} differ in length between splits: {sorted(widths)}")
-        paths = _paths([levels for _, levels in read.values()], self.source)
-        names = tuple(paths)
-        vectors, levels = read[wanted]
-        number = {name: label for label, name in enumerate(names)}
-        labels = torch.tensor([number[str(name)] for name in levels["class"].tolist()])
-        rows = torch.arange(len(labels))
+        classes = read_classes(_files(splits.values()), self.label_column, self.level_columns)
+        source = labelled_vectors(self.source, splits[wanted], classes, _files(splits.values()), views)
+        if told:  # what was guessed is told where it counts
+            levels = f"levels above from {', '.join(map(repr, classes.above))}" if classes.above else "no levels above"
+            source = replace(source, remarks=(f"classes from {classes.column!r}, {levels}", *source.remarks))
         if self.classes is not None:
-            rows, labels, chosen = chosen_classes(
-                labels,
-                names,
-                read_class_list(self.classes),
-                list_name=self.classes,
-                source=self.source,
-                split=split,
-            )
-            names = tuple(names[label] for label in chosen)
-        if split == self.train_split and self.limit is not None:
-            kept = places_in_class(labels).argsort(stable=True)[: self.limit].sort().values
-            rows, labels = rows[kept], labels[kept]
-        deep = len(next(iter(paths.values()))) > 1
-        return Vectors(
-            self.source, vectors[rows], labels, names, views, tuple(paths[n] for n in names) if deep else None
-        )
+            source = source.of_classes(self.classes, split)
+        return source if limit is None else source.part(balanced(source.labels, limit))
 
     def find(self, place: str, views: VectorViewSettings) -> Vectors:
-        """All vectors of a file, whatever they are labelled."""
-        vectors, _ = read_vector_file(Path(place), needs_labels=False)
-        return Vectors(place, vectors, torch.zeros(len(vectors), dtype=torch.int64), ("vector",), views)
+        """All vectors of a file, or of the test split of a folder; with their labels, if they have any."""
+        path = Path(place)
+        parts = [Part(self._opened_any(path))] if not path.is_dir() else self._test_parts(place)
+        files = _files([parts])
+        try:
+            classes = read_classes(files, self.label_column, self.level_columns)
+        except DataError:  # labels are not asked for, so those that cannot be used do no harm
+            classes = None
+        return labelled_vectors(place, parts, classes, files, views)
+
+    def outliers(self, place: str, views: VectorViewSettings, *, classes: str | None = None) -> Vectors:
+        """The same; of all classes there, or of a list of them."""
+        found = self.find(place, views)
+        return found if classes is None else found.of_classes(classes, self.test_split)
+
+    def _test_parts(self, place: str) -> list[Part]:
+        splits = vector_splits(place, self._opened_any)
+        wanted = SPLITS.get(self.test_split.lower(), self.test_split)
+        if wanted not in splits and len(splits) > 1:
+            raise DataError(f"{place!r} has the splits {', '.join(map(repr, splits))}; give the file of one of them")
+        return splits[wanted] if wanted in splits else next(iter(splits.values()))
+
+    def _opened(self, path: Path) -> VectorFile:
+        return open_vector_file(path, self.vector_column)
+
+    def _opened_any(self, path: Path) -> VectorFile:
+        """A file from elsewhere, where the vectors may be called otherwise."""
+        try:
+            return self._opened(path)
+        except DataError:
+            return open_vector_file(path)
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,6 +119,8 @@ class Vectors(InMemory):
         class_names: in label order.
         maker: what makes views of them.
         paths: of every class from the top down, if the files have more than one level.
+        called: what every sample is called, if the files say it.
+        remarks: on how they were read.
     """
 
     thing: ClassVar[str] = "vector"
@@ -94,9 +131,13 @@ class Vectors(InMemory):
     class_names: tuple[str, ...]
     maker: VectorViewSettings
     paths: tuple[tuple[str, ...], ...] | None = None
+    called: pa.ChunkedArray | None = None
+    remarks: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        bad = (~self.vectors.isfinite()).any(dim=1).nonzero()[:, 0]
+        lengths = torch.linalg.vector_norm(self.vectors, dim=1)
+        doubtful = (~lengths.isfinite()).nonzero()[:, 0]  # or merely very long
+        bad = doubtful[(~self.vectors[doubtful].isfinite()).any(dim=1)]
         if len(bad):
             raise DataError(
                 f"{self.source!r} holds NaN or infinity in {len(bad)} of {len(self.vectors)} vectors, the first "
@@ -129,48 +170,125 @@ class Vectors(InMemory):
         """The vectors themselves."""
         return self.vectors[ids]
 
+    def name(self, row: int) -> str:
+        """What the file calls it, in one line; its row if it says nothing."""
+        words = None if self.called is None else self.called[row].as_py()
+        line = " ".join(str(row if words is None else words).split()) or str(row)
+        return line if len(line) <= LONGEST else f"{line[: LONGEST - 1]}…"
+
     def own_paths(self, taxonomy: str) -> list[tuple[str, ...]]:
         """By the other levels that the files have."""
-        if taxonomy != "column" or self.paths is None:
+        if taxonomy != "column":
             raise no_own_paths(taxonomy, self.source)
+        if self.paths is None:
+            raise DataError(
+                f"taxonomy 'column' needs a column for every level above the classes, and {self.source!r} has none "
+                "that groups them; name them with data.level_columns, or use a taxonomy file, or 'none'"
+            )
         return list(self.paths)
 
+    def notes(self) -> list[str]:
+        """How they were read, and which have no direction."""
+        zero = int((torch.linalg.vector_norm(self.vectors, dim=1) == 0).sum())
+        told = [f"{zero:,} of {len(self):,} vectors are zero, at cosine 0 from all others"] if zero else []
+        return [*self.remarks, *told]
 
-def _files(source: str) -> dict[str, Path]:
-    """Split → its file."""
+    def part(self, rows: Tensor) -> Vectors:
+        """Some of the samples."""
+        called = None if self.called is None else self.called.take(pa.array(rows.numpy()))
+        return replace(self, vectors=self.vectors[rows], labels=self.labels[rows], called=called)
+
+    def of_classes(self, classes: str, split: str) -> Vectors:
+        """The samples of a list of classes, numbered anew."""
+        wanted = read_class_list(classes)
+        rows, labels, chosen = chosen_classes(
+            self.labels, self.class_names, wanted, list_name=classes, source=self.source, split=split
+        )
+        names = tuple(self.class_names[label] for label in chosen)
+        paths = self.paths and tuple(self.paths[label] for label in chosen)
+        return replace(self.part(rows), labels=labels, class_names=names, paths=paths)
+
+
+def vector_splits(source: str, opened: Callable[[Path], VectorFile]) -> dict[str, list[Part]]:
+    """Split → its rows: by the names of files, or by the column `split` of what is not divided into files.
+
+    Args:
+        source: a file, or a folder of files. `train-00000-of-00002.parquet` and `train-00001-of-00002.parquet` are
+            parts of one split; `0.parquet`, `1.parquet` and so on are parts of data that is not divided.
+        opened: opens a file.
+    """
     path = Path(source)
     if path.is_file():
-        return {"train": path}
+        return _split_by_column([opened(path)], source)
     if not path.is_dir():
-        raise DataError(f"there is no file and no folder {source!r}; give a folder with train.npz and test.npz")
-    found: dict[str, Path] = {}
+        raise DataError(f"there is no file and no folder {source!r}; give a folder with train.parquet and test.parquet")
+    found: dict[str, list[Path]] = {}
     for file in sorted(each for each in path.iterdir() if each.suffix in FORMATS):
-        split = SPLITS.get(file.stem.lower(), file.stem)
-        if split in found:
-            raise DataError(f"{source!r} has two files for split {split!r}, {found[split].name} and {file.name}")
-        found[split] = file
+        numbered = re.fullmatch(r"(?:(.+?)[-_.])?\d+(?:-of-\d+)?", file.stem)
+        name = (numbered[1] or "") if numbered else file.stem
+        split = SPLITS.get(name.lower(), name)
+        if split in found and not numbered:
+            raise DataError(f"{source!r} has two files for split {split!r}, {found[split][0].name} and {file.name}")
+        found.setdefault(split, []).append(file)
     if not found:
         raise DataError(f"no file in {source!r} holds vectors: none ends in {' '.join(FORMATS)}")
+    if len(found) == 1 and not set(found) & set(SPLITS.values()):
+        return _split_by_column([opened(file) for files in found.values() for file in files], source)
+    return {split: [Part(opened(file)) for file in files] for split, files in found.items()}
+
+
+def _split_by_column(files: list[VectorFile], source: str) -> dict[str, list[Part]]:
+    if not all(SPLIT in file.columns for file in files):
+        return {"train": list(map(Part, files))}
+    found: dict[str, list[Part]] = {}
+    for file in files:
+        column = file.columns[SPLIT].cast(pa.large_string())
+        if column.null_count:
+            raise DataError(f"column {SPLIT!r} of {source!r} is empty in {column.null_count} rows; name their split")
+        chosen: dict[str, Any] = {}
+        for value in column.unique().to_pylist():
+            split = SPLITS.get(value.lower(), value)
+            chosen[split] = chosen.get(split, False) | pc.equal(column, value).to_numpy()
+        for split, rows in chosen.items():
+            found.setdefault(split, []).append(Part(file, rows))
     return found
 
 
-def _paths(read: Sequence[Levels], source: str) -> dict[str, tuple[str, ...]]:
-    """Class → its path, coarse levels first (the fewer groups, the coarser), from the levels of all splits."""
-    if any(list(levels) != list(read[0]) for levels in read):
-        raise DataError(f"the files of {source!r} do not have the same levels; write them alike")
-    values = {name: [str(label) for levels in read for label in levels[name].tolist()] for name in read[0]}
-    above = sorted((name for name in values if name != "class"), key=lambda name: len(set(values[name])))
-    paths: dict[str, tuple[str, ...]] = {}
-    for row, name in enumerate(values["class"]):
-        path = (*(values[level][row] for level in above), name)
-        if paths.setdefault(name, path) != path:
-            raise DataError(
-                f"class {name!r} of {source!r} stands under {'/'.join(paths[name][:-1])!r} and under "
-                f"{'/'.join(path[:-1])!r}; a class has one place"
-            )
-    return {name: paths[name] for name in sorted(paths, key=_numeric_last)}
+def _files(splits: Iterable[Sequence[Part]]) -> list[VectorFile]:
+    """All files that there are rows of, each once."""
+    return list({part.file.path: part.file for parts in splits for part in parts}.values())
 
 
-def _numeric_last(name: str) -> tuple[int, str]:
-    """Numbers in their order, names in that of the alphabet."""
-    return (int(name), "") if name.isdecimal() else (2**62, name)
+def labelled_vectors(
+    source: str,
+    parts: Sequence[Part],
+    classes: Classes | None,
+    files: Sequence[VectorFile],
+    views: VectorViewSettings | None = None,
+) -> Vectors:
+    """The rows of some parts.
+
+    Args:
+        source: where they are from, for messages.
+        parts: which rows.
+        classes: of all files, if they have any.
+        files: that the classes were read from.
+        views: what makes views of them, where they are trained on.
+    """
+    views = views or VectorViewSettings()
+    if not sum(map(len, parts)):
+        raise DataError(f"there is no row in {', '.join(part.file.path.name for part in parts)} of {source!r} to take")
+    vectors = read_vectors(parts, source)
+    own = [part.file for part in parts]
+    column = called(own)
+    texts = None if column is None else [part.column(column).cast(pa.large_string()) for part in parts]
+    told = None if texts is None else pa.chunked_array([chunk for text in texts for chunk in text.chunks])
+    remarks = tuple(conversion_notes(own))
+    if classes is None:
+        labels = torch.zeros(len(vectors), dtype=torch.int64)
+        return Vectors(source, vectors, labels, (Vectors.thing,), views, called=told, remarks=remarks)
+    of_file = {file.path: labels for file, labels in zip(files, classes.labels, strict=True)}
+    chosen = [slice(None) if part.chosen is None else torch.from_numpy(part.chosen) for part in parts]
+    labels = torch.cat([of_file[part.file.path][rows] for part, rows in zip(parts, chosen, strict=True)])
+    paths = classes.paths if classes.above else None
+    return Vectors(source, vectors, labels, classes.names, views, paths, told, remarks)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from collections.abc import Iterable
@@ -82,16 +81,6 @@ class VideoIndex:
         source, path = Path(self.videos.source), self.videos.paths[row]
         top = source if source.is_dir() else source.parent
         return path.relative_to(top).as_posix() if path.is_relative_to(top) else path.name
-
-    @cached_property
-    def fingerprint(self) -> str:
-        """sha256 over class names, and of every video its name below the source, label, track and ranges."""
-        digest = hashlib.sha256(repr(self.class_names).encode())
-        ranges = self.ranges or (None,) * len(self)
-        for row, (label, track, where) in enumerate(zip(self.labels.tolist(), self.tracks, ranges, strict=True)):
-            told = f"\0{self.name(row)}\0{label}\0{sorted(asdict(track).items())}\0{where}"
-            digest.update(told.encode("utf-8", "replace"))
-        return digest.hexdigest()
 
 
 def build_index(

@@ -7,6 +7,7 @@ import io
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -18,7 +19,7 @@ from torch import Tensor
 
 from rince.config import DataSettings
 from rince.errors import DataError
-from rince.files import cache_folder
+from rince.files import cache_folder, fingerprint_of
 from rince.hierarchy.class_lists import read_class_list
 from rince.sources.clips import CLIP_OF_VIEW, ClipSampler, cropped, long_enough, read_strip, read_test_clips
 from rince.sources.source import Made, Preview, Source
@@ -45,6 +46,7 @@ class VideoData(DataSettings):
     """`data.kind=videos`."""
 
     view_settings: ClassVar[type[PixelViewSettings]] = PixelViewSettings
+    input_name: ClassVar[str] = "videos"
     own_keys: ClassVar[int] = 3  # frame, shot and video
 
     kind: Literal["videos"]
@@ -89,11 +91,12 @@ class VideoData(DataSettings):
 
     def input_facts(self, views: PixelViewSettings) -> dict[str, Any]:
         """How pixels are made."""
-        return views.input_facts()
+        return views.input_facts(f"shorter side of frames resized to {views.build().size} (bilinear)")
 
     def usual_shape(self, views: PixelViewSettings) -> tuple[int, ...]:
         """Channels, frames, height and width."""
-        return 3, self.frames, views.size, views.size
+        size = views.build().size
+        return 3, self.frames, size, size
 
     def find(self, place: str, views: PixelViewSettings) -> Videos:
         """One video, or all videos below a folder."""
@@ -152,12 +155,16 @@ class Videos(Source):
         """Names in label order."""
         return self.index.class_names
 
-    @property
+    @cached_property
     def fingerprint(self) -> str:
-        """sha256 over the videos, and, to train, over what clips are drawn by."""
-        if not self.outcomes:
-            return self.index.fingerprint
-        return hashlib.sha256(f"{self.index.fingerprint} {self.sampler}".encode()).hexdigest()
+        """sha256 over class names, labels, names, content and ranges of all videos; to train, over what draws clips."""
+        return fingerprint_of(
+            classes=self.class_names,
+            labels=self.labels.tolist(),
+            videos=[[self.name(row), content] for row, content in enumerate(self.contents)],
+            ranges=self.index.ranges,
+            drawn=str(self.sampler) if self.outcomes else None,
+        )
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -20,13 +20,15 @@ from torch import Tensor, nn
 
 from rince.config import Recipe
 from rince.devices import looking_is_free
+from rince.draws import NETWORK_DROPOUT, seed_of
+from rince.encoders.adapter import Adapter
 from rince.encoders.encoder import Encoder
 from rince.errors import ConfigError, DataError
 from rince.methods.method import Given, Method, Outcome
 from rince.sources.feed import Feed, Step
 from rince.train.checkpoint import load_checkpoint, save_checkpoint
 from rince.train.progress import Progress
-from rince.train.record import CHECKPOINT, METRICS, Metrics, check_data, create_run, locked
+from rince.train.record import BEST, CHECKPOINT, METRICS, Metrics, check_data, create_run, locked
 from rince.train.runtime import Runtime, check_logger, is_first_process, make_logger
 from rince.train.schedules import learning_rates, plateau_factor
 from rince.train.setup import (
@@ -40,6 +42,7 @@ from rince.train.setup import (
     start_from,
     total_steps,
 )
+from rince.train.validation import Judge, Validation
 from rince.train.watch import Watch
 
 STATE = {"encoder", "groups", "steps_per_epoch", "optimizer", "precision", "step", "metrics_position", "validation"}
@@ -56,12 +59,31 @@ class State:
     shape: tuple[int, ...]  # of a sample; with `groups`, what evaluation needs to build the same encoder
     groups: list[int]
     steps_per_epoch: int
+    network: str  # identity of a frozen network, whose features the encoder takes
     step: int = 0
     validation: list[float] = field(default_factory=list)  # loss of the samples held out, after every epoch
+    best: dict[str, Any] = field(default_factory=dict)  # step and score of the best checkpoint so far, if any is judged
 
 
-def train(recipe: Recipe, folder: Path, runtime: Runtime, *, resume: bool, brought: Brought = NOTHING) -> bool:
-    """Runs a recipe in its folder, from the start or from its last checkpoint. False if it was interrupted."""
+def train(
+    recipe: Recipe,
+    folder: Path,
+    runtime: Runtime,
+    *,
+    resume: bool,
+    brought: Brought = NOTHING,
+    judge: Judge | None = None,
+) -> bool:
+    """Runs a recipe in its folder, from the start or from its last checkpoint. False if it was interrupted.
+
+    Args:
+        recipe: of the run.
+        folder: of the run.
+        runtime: what it runs on.
+        resume: go on in a folder that is there.
+        brought: what the user brings.
+        judge: measures R@1 of the samples held out; None if nobody wants to know.
+    """
     check_logger(recipe.log.logger)
     if runtime.processes > 1 and not recipe.method.splits_batches:
         raise ConfigError(f"method.kind={recipe.method.kind} compares all samples of a batch; use one device")
@@ -71,16 +93,16 @@ def train(recipe: Recipe, folder: Path, runtime: Runtime, *, resume: bool, broug
     encoder, told = _first_encoder(recipe, parts, brought, fresh=not goes_on)
     if brought != NOTHING and not resume:
         rehearse(recipe, parts, encoder)
-    told = "\n".join(filter(None, [told, _unused_terms(recipe, parts)]))
+    validation = Validation(recipe, parts, encoder, judge)
+    told = "\n".join(filter(None, [*parts.told, told, _unused_terms(recipe, parts)]))
     if is_first_process() and not resume:
         create_run(folder, recipe)  # only now that nothing more can be wrong with the recipe and its data
     runtime.launch()
     with locked(folder, enabled=runtime.is_main):
         if runtime.is_main:
-            data = {"source": recipe.data.source, "train": parts.source.fingerprint, "ranks": parts.fingerprint}
-            check_data(folder, data)
+            check_data(folder, parts.noted(recipe.data.source), parts.told)
         runtime.barrier()
-        return _train(recipe, parts, encoder, folder, runtime, goes_on=goes_on, told=told)
+        return _train(recipe, parts, validation, folder, runtime, goes_on=goes_on, told=told)
 
 
 def _unused_terms(recipe: Recipe, parts: Parts) -> str:
@@ -96,15 +118,20 @@ def _first_encoder(recipe: Recipe, parts: Parts, brought: Brought, *, fresh: boo
     """The encoder before its first step, and what there is to say about its start."""
     example = parts.source.plain(torch.arange(1)) if brought.encoder is not None else None
     encoder = build_encoder(recipe, parts.source.shape, parts.group_counts, brought=brought.encoder, example=example)
+    told = ""
     if recipe.model.start_from and fresh:
-        return encoder, start_from(encoder, Path(recipe.model.start_from))
-    return encoder, ""
+        told = start_from(encoder, Path(recipe.model.start_from))
+    if fresh and isinstance(encoder.backbone, Adapter) and encoder.backbone.standardise:
+        every = parts.source.plain(torch.arange(len(parts.source)))
+        assert isinstance(every, Tensor)  # an adapter takes vectors
+        encoder.backbone.start_on(every)
+    return encoder, told
 
 
 def _train(
-    recipe: Recipe, parts: Parts, raw: Encoder, folder: Path, runtime: Runtime, *, goes_on: bool, told: str
+    recipe: Recipe, parts: Parts, validation: Validation, folder: Path, runtime: Runtime, *, goes_on: bool, told: str
 ) -> bool:
-    state, method = _start(recipe, parts, raw, runtime)
+    state, method = _start(recipe, parts, validation.encoder, runtime)
     position = _restore(state, folder / CHECKPOINT, runtime) if goes_on else 0
     rates = learning_rates(recipe, state.steps_per_epoch)
     stop = total_steps(recipe, state.steps_per_epoch)
@@ -117,12 +144,12 @@ def _train(
         progress.say(told)
         for step in feed.steps(state.step, stop):
             rate = rates[step.step] * plateau_factor(recipe.schedule, state.validation)
-            for group in state.optimizer.param_groups:
-                group["lr"] = rate
+            _set_rate(state.optimizer, rate)
             validates = recipe.schedule.kind == "plateau" and (step.step + 1) % state.steps_per_epoch == 0
-            logged = validates or step.step % recipe.log.every_steps == 0
+            judges = validation.due(step.step + 1, stop)
+            logged = validates or judges or step.step % recipe.log.every_steps == 0
             line = {"step": step.step, "epoch": step.epoch, "lr": rate}
-            with _advice(folder):
+            with _advice(folder), _network_dropout(recipe.seed, step.step, runtime):
                 outcome = method.step(state.encoder, step, logged=logged)
                 watch.count(outcome.values)
                 if logged or looking_is_free(runtime.device):  # elsewhere, to look is to wait
@@ -131,10 +158,14 @@ def _train(
             state.optimizer.zero_grad()
             state.step += 1
             if validates:
-                line["validation/loss"] = method.validate(state.encoder, feed.held_out_steps())
+                line["validation/loss"] = method.validate(state.encoder, feed.held_out_steps(parts.held_out))
                 state.validation += [line["validation/loss"]] if method.comparable else []
+            if judges and runtime.is_main:
+                line |= validation.line(state.step, state.best)
             if logged:
                 metrics.write(line)
+            if judges and runtime.is_main and state.best["step"] == state.step:
+                _save(state, folder / BEST, metrics.position, runtime)
             progress.advance(line, logged=logged)
             if logged or looking_is_free(runtime.device) or state.step == stop:
                 for warning in watch.look(line):
@@ -149,8 +180,23 @@ def _train(
                 saved_at = time.monotonic()
             if leaving:
                 break
+    if state.step == stop and runtime.is_main:
+        _end(state, validation, folder, runtime)
     runtime.barrier()
     return state.step == stop
+
+
+def _end(state: State, validation: Validation, folder: Path, runtime: Runtime) -> None:
+    """What is written once all steps are done."""
+    if state.step == 0:  # a method that trains nothing
+        _save(state, folder / CHECKPOINT, 0, runtime)
+    validation.write(folder, state.step)
+
+
+def _set_rate(optimizer: Any, rate: float) -> None:
+    """Of all groups of weights, each by its share."""
+    for group in optimizer.param_groups:
+        group["lr"] = rate * group.get("share", 1.0)
 
 
 def _feed(recipe: Recipe, parts: Parts, runtime: Runtime) -> Feed:
@@ -181,6 +227,15 @@ def seconds_per_step(recipe: Recipe, *, limit: float = 5.0) -> float:
         elif now - began > limit:
             return (now - began) / number
     return (now - began) / max(1, state.steps_per_epoch - 1)
+
+
+@contextmanager
+def _network_dropout(seed: int, step: int, runtime: Runtime) -> Iterator[None]:
+    """What a network draws by itself, such as dropout, is a function of seed, step and process: a run can go on."""
+    device = runtime.device
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        torch.manual_seed(seed_of(seed, step, NETWORK_DROPOUT, runtime.process))
+        yield
 
 
 @contextmanager
@@ -218,19 +273,28 @@ def plain_values(values: dict[str, Tensor]) -> dict[str, float]:
 def _start(recipe: Recipe, parts: Parts, raw: Encoder, runtime: Runtime) -> tuple[State, Method]:
     given = Given(parts.rank_source, parts.rank_count, parts.groups, raw, runtime)
     method: Method = recipe.method.build(recipe, given)
-    settings = recipe.optimizer
-    optimizer: torch.optim.Optimizer
-    if settings.kind == "sgd":
-        optimizer = torch.optim.SGD(
-            raw.parameters(), lr=settings.lr, momentum=settings.momentum, weight_decay=settings.weight_decay
-        )
-    else:
-        optimizer = torch.optim.Adam(raw.parameters(), lr=settings.lr, weight_decay=settings.weight_decay)
+    optimizer = _optimizer(recipe, raw)
     if recipe.model.compile:
         raw.compile()
     encoder, wrapped = runtime.wrap(raw, optimizer)
     steps, shape = parts.order.steps_per_epoch, parts.source.shape
-    return State(encoder, raw, method.modules(), wrapped, shape, parts.group_counts, steps), method
+    identity = recipe.model.identity
+    return State(encoder, raw, method.modules(), wrapped, shape, parts.group_counts, steps, identity), method
+
+
+def _optimizer(recipe: Recipe, encoder: Encoder) -> torch.optim.Optimizer:
+    """Of all weights that are trained; a network that starts from weights may have a rate of its own."""
+    settings = recipe.optimizer
+    groups: list[dict[str, Any]] = [{"params": encoder.parameters(), "share": 1.0}]
+    if settings.backbone_lr is not None:
+        slower = {"params": encoder.backbone.parameters(), "share": settings.backbone_lr / settings.lr}
+        groups = [slower, {"params": encoder.head.parameters(), "share": 1.0}]
+    for group in groups:
+        group["params"] = [each for each in group["params"] if each.requires_grad]
+    if settings.kind == "sgd":
+        return torch.optim.SGD(groups, lr=settings.lr, momentum=settings.momentum, weight_decay=settings.weight_decay)
+    kind = torch.optim.Adam if settings.kind == "adam" else torch.optim.AdamW
+    return kind(groups, lr=settings.lr, weight_decay=settings.weight_decay)
 
 
 def _save(state: State, path: Path, position: int, runtime: Runtime) -> None:
@@ -242,12 +306,14 @@ def _save(state: State, path: Path, position: int, runtime: Runtime) -> None:
             "shape": list(state.shape),
             "features": state.raw.feature_dim,
             "groups": state.groups,
+            "network": state.network,
             "steps_per_epoch": state.steps_per_epoch,
             "optimizer": state.optimizer.state_dict(),
             "precision": runtime.precision_state(),
             "step": state.step,
             "metrics_position": position,
             "validation": state.validation,
+            "best": state.best,
         },
     )
 
@@ -266,6 +332,7 @@ def _restore(state: State, path: Path, runtime: Runtime) -> int:
         raise DataError(f"{path} does not fit the recipe of its run: {reason}; was the recipe changed?") from None
     state.step = int(saved["step"])
     state.validation = list(saved["validation"])
+    state.best = dict(saved.get("best", {}))
     return int(saved["metrics_position"])
 
 

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from rince.config import Recipe
+from rince.hierarchy.levels import uneven_note
 from rince.ranks import RankSource
 from rince.train.schedules import learning_rates
 from rince.train.setup import NOTHING, Brought, Parts, build_encoder, build_parts, total_steps
@@ -22,12 +23,15 @@ def plan(recipe: Recipe, brought: Brought = NOTHING) -> str:
     weights = sum(p.numel() for p in encoder.parameters())
     steps, epochs = parts.order.steps_per_epoch, recipe.train.epochs
     total = total_steps(recipe, steps)
-    things, notes = f"{source.thing}s", source.notes()
+    things, trained = f"{source.thing}s", len(source) - len(parts.held_out)
+    notes = list(dict.fromkeys([*parts.told, *source.notes()]))
+    uneven = uneven_note(parts.paths)
     settings = recipe.model.model_dump(exclude={"kind", "head_hidden", "dim", "compile", "start_from"})
     network = ", ".join(f"{name} {value}" for name, value in settings.items())
     lines = [
         f"recipe     {recipe.name}, scale {recipe.scale}, seed {recipe.seed}",
-        f"data       {recipe.data.source}: {len(source):,} training {things}, {len(parts.paths)} classes",
+        f"data       {recipe.data.source}: {trained:,} training {things}, {len(parts.paths)} classes",
+        *([f"           {uneven}"] if uneven else []),
         *(f"           {note}" for note in notes[:SHOWN]),
         *([f"           … and {len(notes) - SHOWN:,} more"] if len(notes) > SHOWN else []),
         f"encoder    {recipe.model.kind}, {weights:,} parameters" + (f" ({network})" if network else ""),
@@ -110,7 +114,7 @@ def _rate_lines(recipe: Recipe, steps: int, total: int) -> list[str]:
     schedule = recipe.schedule
     if schedule.kind == "plateau":
         told = (
-            f"{recipe.optimizer.lr:.4g}, times {schedule.factor} when the loss of {100 * schedule.held_out:.4g} % of "
-            f"the samples, held out, has not fallen for {schedule.patience} epochs"
+            f"{recipe.optimizer.lr:.4g}, times {schedule.factor} when the loss of the validation samples has not "
+            f"fallen for {schedule.patience} epochs"
         )
     return [f"lr         {recipe.optimizer.kind}, {told}"]

@@ -4,6 +4,8 @@ recipe.yaml        the merged recipe, itself a valid one
 environment.json   versions, commit, data fingerprints
 metrics.jsonl      one line per logged step; no times in it, so that a resumed run writes the very same bytes
 last.ckpt          the newest whole checkpoint
+best.ckpt          with train.judge_every, that of the highest R@1 on validation
+validation.json    with data.validation, R@1 of the end, and where it is higher: before or after the head
 results.json       what `rince evaluate` finds
 """
 
@@ -13,7 +15,7 @@ import json
 import os
 import platform
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, Self
@@ -31,6 +33,7 @@ except ImportError:  # not on Windows
     fcntl = None  # type: ignore[assignment]
 
 RECIPE, ENVIRONMENT, METRICS, CHECKPOINT = "recipe.yaml", "environment.json", "metrics.jsonl", "last.ckpt"
+BEST = "best.ckpt"
 
 
 def create_run(folder: Path, recipe: Recipe) -> None:
@@ -53,8 +56,8 @@ def recipe_of(folder: Path) -> Recipe:
     return load_run_recipe(path)
 
 
-def write_environment(folder: Path, data: dict[str, str]) -> None:
-    """Versions, commit and data fingerprints, once per run."""
+def write_environment(folder: Path, data: dict[str, Any], notes: Sequence[str]) -> None:
+    """Versions, commit, data fingerprints and what is not trained on, once per run."""
     facts = {
         "rince": rince.__version__,
         "torch": str(torch.__version__),
@@ -63,32 +66,43 @@ def write_environment(folder: Path, data: dict[str, str]) -> None:
         "threads": torch.get_num_threads(),
         "commit": _commit(),
         "data": data,
+        "notes": list(notes),
     }
     write_whole(folder / ENVIRONMENT, json.dumps(facts, indent=2) + "\n")
 
 
-def check_data(folder: Path, data: dict[str, str]) -> None:
-    """Refuses to go on with other data than the run began with."""
+def noted_data(folder: Path) -> tuple[dict[str, Any], str]:
+    """What a run has noted of its data, and by which rince."""
     path = folder / ENVIRONMENT
-    if not path.is_file():
-        return write_environment(folder, data)
     try:
         found = json.loads(path.read_text())
-        before = dict(found["data"])
-    except (ValueError, KeyError, TypeError):
+        return dict(found["data"]), str(found.get("rince"))
+    except (OSError, ValueError, KeyError, TypeError):
         raise DataError(f"{path} is damaged, so nobody can tell whether the data is still the same") from None
-    for what, is_now in data.items():
-        if before.get(what) != is_now and found.get("rince") != rince.__version__:
+
+
+def check_data(folder: Path, data: dict[str, Any], notes: Sequence[str] = ()) -> None:
+    """Refuses to go on with other data than the run began with; notes it where nothing is noted yet."""
+    if not (folder / ENVIRONMENT).is_file():
+        return write_environment(folder, data, notes)
+    before, version = noted_data(folder)
+    for what, is_now in ((what, data[what]) for what in data if what != "source"):  # a copy elsewhere is the same data
+        if before.get(what) != is_now and (version != rince.__version__ or what not in before):
             raise DataError(
-                f"{folder} was started by rince {found.get('rince')}, which noted its {what} differently; it can be "
-                f"evaluated as it is, but not gone on with by {rince.__version__}: start a new run"
+                f"{folder} was started by rince {version}, which {'chose' if what == 'validation' else 'noted'} its "
+                f"{what} differently; it can be evaluated as it is, but not gone on with by {rince.__version__}: start "
+                "a new run"
             )
         if before.get(what) != is_now:
             raise DataError(
                 f"the {'data' if what != 'ranks' else 'taxonomy or rank source'} is not what {folder} was started on: "
-                f"{is_now[:12]} instead of {str(before.get(what))[:12]}; restore it, or start a new run"
+                f"{_short(is_now)} instead of {_short(before.get(what))}; restore it, or start a new run"
             )
     return None
+
+
+def _short(noted: Any) -> str:
+    return str(noted["names"] if isinstance(noted, dict) else noted)[:12]
 
 
 @contextmanager

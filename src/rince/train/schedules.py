@@ -13,26 +13,30 @@ IMPROVED = 1e-4  # a loss is lower if it is so by this share
 def learning_rates(recipe: Recipe, steps_per_epoch: int) -> list[float]:
     """The learning rate of every step of the run; with plateaus, before `plateau_factor`.
 
-    Cosine, set once per epoch, epochs counted from 1, down to `floor · lr`. The warm-up is linear by step, from
-    `warmup_from` to the cosine's value at its last epoch.
+    `cosine` is set once per epoch, epochs counted from 1, `cosine-by-step` at every step, steps counted from 0; both go
+    down to `floor · lr`. The warm-up is linear by step, from `warmup_from` to the cosine's value where it ends.
     """
     schedule, lr, epochs = recipe.schedule, recipe.optimizer.lr, recipe.train.epochs
+    steps = epochs * steps_per_epoch
+    warmup_steps = min(schedule.warmup_epochs, epochs) * steps_per_epoch
 
-    def at_epoch(epoch: int) -> float:
-        if schedule.kind != "cosine":
+    def rate(done: float) -> float:
+        """After a share of the run."""
+        if not schedule.kind.startswith("cosine"):
             return lr
         low = lr * schedule.floor
-        return low + (lr - low) * (1 + math.cos(math.pi * epoch / epochs)) / 2
+        return low + (lr - low) * (1 + math.cos(math.pi * done)) / 2
 
-    warmup_steps = min(schedule.warmup_epochs, epochs) * steps_per_epoch
-    target = at_epoch(schedule.warmup_epochs)
-    rates = []
-    for step in range(epochs * steps_per_epoch):
-        if step < warmup_steps:
-            rates.append(schedule.warmup_from + (target - schedule.warmup_from) * step / warmup_steps)
-        else:
-            rates.append(at_epoch(1 + step // steps_per_epoch))
-    return rates
+    def share_done(step: int) -> float:
+        return (1 + step // steps_per_epoch) / epochs if schedule.kind == "cosine" else step / steps
+
+    target = rate(warmup_steps / steps)
+    return [
+        schedule.warmup_from + (target - schedule.warmup_from) * step / warmup_steps
+        if step < warmup_steps
+        else rate(share_done(step))
+        for step in range(steps)
+    ]
 
 
 def plateau_factor(schedule: ScheduleSettings, losses: Sequence[float]) -> float:

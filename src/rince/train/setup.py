@@ -19,8 +19,10 @@ from rince.errors import ConfigError, DataError
 from rince.hierarchy.given import Ranked
 from rince.hierarchy.levels import class_levels, class_paths, group_numbers
 from rince.ranks import RankSource
-from rince.sources.order import BatchOrder
+from rince.sources.order import BatchOrder, OrderOfSome
+from rince.sources.part import Part, names_of, others, validation_rows
 from rince.sources.source import Source
+from rince.sources.splits import names_digest
 from rince.train.checkpoint import load_checkpoint
 from rince.train.record import CHECKPOINT
 
@@ -48,9 +50,38 @@ class Parts:
     paths: list[tuple[str, ...]]
     groups: list[Tensor]
     """For every level of the taxonomy from the fine end: `(classes,)`, the group of every class."""
+    level_names: tuple[str, ...]
+    """Of the same levels."""
     rank_source: RankSource | None
     rank_count: int
     order: BatchOrder
+    held_out: Tensor
+    """Ids, rising, of the samples that no epoch has: `data.validation`."""
+
+    @property
+    def validation(self) -> Part:
+        """The samples held out."""
+        return Part(self.source, self.held_out)
+
+    @property
+    def trained(self) -> Part:
+        """The samples that are trained on."""
+        return Part(self.source, others(self.held_out, len(self.source)))
+
+    @property
+    def told(self) -> list[str]:
+        """What is not trained on, in sentences."""
+        held, things = len(self.held_out), f"{len(self.source):,} {self.source.thing}s"
+        validation = f"validation: {held:,} of {things}, chosen in each class by their names, are not trained on"
+        return [*filter(None, [self.source.set_aside]), *([validation] if held else [])]
+
+    def noted(self, place: str) -> dict[str, Any]:
+        """What a run must not go on without: fingerprints of the samples at a place, of ranks, of what is held out."""
+        data = {"source": place, "train": self.source.fingerprint, "ranks": self.fingerprint}
+        if len(self.held_out) == 0:
+            return data
+        names = names_of(self.source, self.held_out.tolist())
+        return data | {"validation": {"samples": len(names), "names": names_digest(names)}}
 
     @property
     def group_counts(self) -> list[int]:
@@ -84,9 +115,11 @@ def build_parts(recipe: Recipe, brought: Brought = NOTHING, *, check_terms: bool
         check_terms: also that every rank has a term, which only matters for training.
     """
     data = recipe.data
-    source: Source = brought.source or data.open(data.train_split, recipe.views, own_keys=len(recipe.own_ranks))
+    found = brought.source or data.open(data.train_split, recipe.seen_views, own_keys=len(recipe.own_ranks))
+    source: Source = recipe.prepared(found)
     paths = class_paths(source, data.taxonomy)
-    groups = [group_numbers(names) for names in class_levels(source, data.taxonomy).values()]
+    levels = class_levels(source, data.taxonomy)
+    groups = [group_numbers(names) for names in levels.values()]
     ranks = build_ranks(recipe, source, paths, brought)
     rank_count = max([ranks.ranks if ranks else 0, *recipe.own_ranks])
     if check_terms:
@@ -96,8 +129,18 @@ def build_parts(recipe: Recipe, brought: Brought = NOTHING, *, check_terms: bool
             f"method {recipe.method.kind} with these settings needs superclasses, and the classes of "
             f"{data.source!r} have none; set data.taxonomy"
         )
-    order = recipe.method.order(recipe, source.labels, groups)
-    return Parts(source, paths, groups, ranks, rank_count, order)
+    held_out = validation_rows(source, data.validation)
+    order = _order(recipe, source, groups, held_out)
+    return Parts(source, paths, groups, tuple(levels), ranks, rank_count, order, held_out)
+
+
+def _order(recipe: Recipe, source: Source, groups: Sequence[Tensor], held_out: Tensor) -> BatchOrder:
+    """The method's own, of the samples that are trained on."""
+    if len(held_out) == 0:
+        whole: BatchOrder = recipe.method.order(recipe, source.labels, groups)
+        return whole
+    kept = others(held_out, len(source))
+    return OrderOfSome(recipe.method.order(recipe, source.labels[kept], groups), kept)
 
 
 def build_ranks(
@@ -159,6 +202,8 @@ def rehearse(recipe: Recipe, parts: Parts, encoder: Encoder) -> None:
 
 def total_steps(recipe: Recipe, steps_per_epoch: int) -> int:
     """How many steps a run has that comes to its end."""
+    if not recipe.method.trains:
+        return 0
     return min(recipe.train.epochs * steps_per_epoch, recipe.train.max_steps or 2**62)
 
 

@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Annotated, Any, NamedTuple
 
 import torch
-import torch.nn.functional as F
 from pydantic import Field, PositiveFloat, PositiveInt
 from torch import Tensor
 
@@ -26,6 +25,7 @@ from rince.devices import constant, in_float64
 from rince.draws import uniform
 from rince.errors import ConfigError, ShapeError
 from rince.views import tensors
+from rince.views.centre import resized_centre
 from rince.views.tensors import IDENTITY, LUMA, ViewParameters
 
 TRIES = 10  # to fit a crop into the image, before the central one is taken
@@ -33,12 +33,13 @@ CROP_DRAWS = 2 * TRIES + 2
 DRAWS = CROP_DRAWS + 8  # flip, jitter or not, order, four factors, grayscale
 BRIGHTNESS, CONTRAST, SATURATION, HUE = range(4)
 ORDERS = tuple(itertools.permutations(range(4)))
+USUAL = 32, (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # size, and ImageNet's mean and std
 
 
 class PixelViewSettings(Section):
     """The section `views` of data that has pixels."""
 
-    size: PositiveInt = 32
+    size: PositiveInt | None = Field(None, description="pixels of a side; null: what the network was made for, else 32")
     crop_scale: tuple[Fraction, Fraction] = (0.2, 1.0)
     crop_ratio: tuple[PositiveFloat, PositiveFloat] = (3 / 4, 4 / 3)
     flip: Fraction = 0.5
@@ -47,17 +48,23 @@ class PixelViewSettings(Section):
     )
     jitter_probability: Fraction = 0.8
     grayscale: Fraction = 0.2
-    mean: list[float] = Field([0.485, 0.456, 0.406])
-    std: list[PositiveFloat] = Field([0.229, 0.224, 0.225])
+    mean: list[float] | None = Field(None, description="null: the network's own, else ImageNet's")
+    std: list[PositiveFloat] | None = Field(None, description="null: the network's own, else ImageNet's")
+
+    def filled(self, size: int, mean: Sequence[float], std: Sequence[float]) -> PixelViewSettings:
+        """The same with these where nothing was said."""
+        said = self.model_dump(include={"size", "mean", "std"}, exclude_none=True)
+        return self.model_copy(update={"size": size, "mean": list(mean), "std": list(std)} | said)
 
     def build(self) -> PixelViews:
         """What makes such views."""
-        return PixelViews(**dict(self))
+        return PixelViews(**dict(self.filled(*USUAL)))
 
-    def input_facts(self) -> dict[str, Any]:
-        """How testing makes pixels into what an encoder takes."""
-        how = "from 0 to 1, shorter side resized (bilinear, antialiased), centre cut out, (pixel - mean) / std"
-        return {"pixels": how, "mean": list(self.mean), "std": list(self.std)}
+    def input_facts(self, sides: str) -> dict[str, Any]:
+        """How testing makes pixels into what an encoder takes; `sides`: what images are resized to."""
+        made = self.build()
+        how = f"{sides}, centre of {made.size} cut out, from 0 to 1, (pixel - mean) / std"
+        return {"pixels": how, "mean": list(made.mean), "std": list(made.std)}
 
 
 class Cropped(NamedTuple):
@@ -224,7 +231,7 @@ class PixelViews:
         return PixelViews(size=self.size, jitter=None, grayscale=0.0, mean=self.mean, std=self.std)
 
     def resize_and_normalise(self, images: Tensor) -> Tensor:
-        """The view for testing: the shorter side brought to `size`, the centre cut out, nothing random.
+        """The view for testing: resized and the centre cut out, see `rince.views.centre`; nothing random.
 
         Args:
             images: as `__call__` takes them.
@@ -233,15 +240,8 @@ class PixelViews:
             `(batch, channels, [time,] size, size)` float32, normalised.
         """
         self._check_images(images)
-        batch, channels, height, width = len(images), images.shape[1], *images.shape[-2:]
-        pixels = images.reshape(batch, -1, height, width).to(torch.float32).div_(255)
-        shorter = min(height, width)
-        if shorter != self.size:
-            height, width = height * self.size // shorter, width * self.size // shorter
-            pixels = F.interpolate(pixels, (height, width), mode="bilinear", align_corners=False, antialias=True)
-        top, left = round((height - self.size) / 2), round((width - self.size) / 2)
-        pixels = pixels[..., top : top + self.size, left : left + self.size]
-        pixels = self._normalise(pixels.reshape(batch, channels, -1, self.size * self.size))
+        pixels = resized_centre(images, self.size).div(255)
+        pixels = self._normalise(pixels.reshape(*images.shape[:2], -1, self.size * self.size))
         return pixels.view(*images.shape[:-2], self.size, self.size)
 
     def _normalise(self, pixels: Tensor) -> Tensor:

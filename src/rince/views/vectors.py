@@ -28,8 +28,9 @@ class VectorViewSettings(Section):
         dim = vectors.shape[1]
         drawn = uniform(seed, epoch, view, sample_ids, 2 * dim if self.dropout else dim)
         if self.noise:
-            # The inverse of the normal distribution; in the middle of its 2⁻²⁴, no draw is at an end.
-            normal = math.sqrt(2) * torch.erfinv(2 * (drawn[:, :dim] + 2.0**-25) - 1)
+            # The inverse of the normal distribution, infinite at its ends; in the middle of its 2⁻²⁴ no draw is at one.
+            # In this order every sum is exact: `drawn + 2⁻²⁵` would round the largest to 1.
+            normal = math.sqrt(2) * torch.erfinv(2 * drawn[:, :dim] - 1 + 2.0**-24)
             vectors = vectors + self.noise * torch.linalg.vector_norm(vectors, dim=1, keepdim=True) * normal
         if self.dropout:
             vectors = vectors * (drawn[:, dim:] >= self.dropout) / (1 - self.dropout)

