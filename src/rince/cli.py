@@ -179,9 +179,7 @@ def evaluate(
     unfinished: Annotated[bool, typer.Option("--unfinished", help="Also judge a run that has not ended.")] = False,
     split: Annotated[
         str | None,
-        typer.Option(
-            help="Test on this split, not on the recipe's data.test_split; validation: on what was held out."
-        ),
+        typer.Option(help="Test on this split, not on the recipe's data.test_split; validation: on what was held out."),
     ] = None,
     on: Annotated[
         list[str] | None, typer.Option(help="Judge it on this data of the same kind, not on its own. Repeatable.")
