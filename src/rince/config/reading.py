@@ -1,8 +1,8 @@
 """From a file or a name to a recipe, with overrides; every mistake is told at once, with its path.
 
-A recipe file may build on another by one level of `base:`, and hold blocks `reduced:` and `pretrained:`, each merged over
-the rest when `scale` is its name. Where a layer names another kind, keys that the new kind does not have are left behind
-with the old one. Nothing in a recipe is executed, interpolated or imported.
+A recipe file may build on another by one level of `base:`, and hold blocks `reduced:` and `pretrained:`, each merged
+over the rest when `scale` is its name. Where a layer names another kind, keys that the new kind does not have are left
+behind with the old one. Nothing in a recipe is executed, interpolated or imported.
 """
 
 from __future__ import annotations
