@@ -589,8 +589,8 @@ BREAKAGES = (
     Breakage("levels-share-one-curve", "{level: min(number, last)", "{level: 0", f"{JUDGE} -k every_level"),
     Breakage(
         "after-the-head-is-before",
-        "test=Samples(self.test.embeddings, self.test.levels)",
-        "test=Samples(self.test.features, self.test.levels)",
+        "test=Samples(self.test.embeddings, self.test.levels",
+        "test=Samples(self.test.features, self.test.levels",
         f"{METRICS} -k after_the_head",
     ),
     Breakage(

@@ -75,7 +75,7 @@ def test_a_table_is_run_and_only_what_is_left_is_run_again(table, tmp_path):
     assert "(50.00 ± 1.00)" in lines[2]
     assert lines[5] == "| reported | (3.00) | (4.0000) |"  # mAP is no percentage
     assert [line for line in lines if line.startswith("| recipe, after the head")]
-    assert lines[-1] == f"Numbers by rince {version}."
+    assert f"Numbers by rince {version}." in lines
     kept = json.loads((out / "summary" / "tau2-0.4-seed-1.json").read_text())
     assert kept["recipe"]["loss"]["terms"][1]["temperature"] == 0.25
     assert kept["commands"][0].startswith("rince train ")
