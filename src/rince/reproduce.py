@@ -42,10 +42,12 @@ from rince.report import differences
 from rince.report.differences import Compared, columns_of, packed, unpacked
 from rince.report.tables import Table, beside_the_paper, csv_text, latex, markdown, paper_tables
 from rince.sources.splits import other_set
+from rince.sources.text_files import EMBEDDED
 from rince.terminal import Say
 from rince.train.record import CHECKPOINT, ENVIRONMENT, RECIPE
 
-SEEDS = (123, 546, 937)
+SEEDS = (123, 546, 937, 1, 2, 3, 4, 5, 6, 7)
+USUAL_SEEDS = 3  # the first of them, where a table does not ask for more
 RESULTS = "results.json"
 QUERIES_OF_ROWS = "queries.npz"
 # Where data is found by its name in the tables: below --data, or on the hub.
@@ -76,7 +78,7 @@ class Job:
             videos = [text for source in self.finetuned_on for text in ("--on", source)]
             return train, ["rince", "evaluate", str(self.folder), *videos, "--finetune"]
         outliers = [text for source in self.outliers for text in ("--outliers", source)]
-        probe = [] if "scale=reduced" in self.overrides else ["--probe", "paper"]  # as long as training, on two cores
+        probe = ["--probe", "paper"] if "scale=full" in self.overrides else []  # as long as training, on two cores
         return train, ["rince", "evaluate", str(self.folder), *outliers, *probe]
 
 
@@ -86,20 +88,20 @@ class Reproduction:
 
     Args:
         table: its name.
-        scale: `"full"` or `"reduced"`.
+        scale: `"full"`, `"reduced"` or `"pretrained"`; None for tables that have one only.
         out: folder.
         data: folder that holds the data sets by name, or None for the hub.
         rows: names of rows; None for all that have a recipe.
-        seeds: of the runs.
+        seeds: of the runs; None for as many as the table asks for.
         jobs: runs at a time; on CPUs they share the cores.
     """
 
     table: str
-    scale: str
+    scale: str | None
     out: Path
     data: Path | None = None
     rows: Sequence[str] | None = None
-    seeds: Sequence[int] = SEEDS
+    seeds: Sequence[int] | None = None
     jobs: int = 1
     _processes: set[subprocess.Popen[bytes]] = field(default_factory=set)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -110,7 +112,8 @@ class Reproduction:
         tables = paper_tables()
         if self.table not in tables:
             raise ConfigError(f"there is no table {self.table!r}; there are {', '.join(tables)}")
-        known = tables[self.table]["runs"]
+        self._check_scale(tables[self.table])
+        known = self._runs()
         if not known:
             raise ConfigError(f"table {self.table!r} has no recipes yet")
         strange = [row for pair in tables[self.table].get("compare", []) for row in pair if row not in known]
@@ -124,18 +127,45 @@ class Reproduction:
             )
         if self.data is not None and not self.data.is_dir():
             raise ConfigError(f"--data {self.data} is no folder; give the one that holds cifar100, cifar10, …")
-        if len(set(self.seeds)) != len(self.seeds):
+        if self.seeds and len(set(self.seeds)) != len(self.seeds):
             raise ConfigError(f"a seed stands twice: {', '.join(map(str, self.seeds))}")
-        jobs = [self._job(row, seed) for row in self.rows or known for seed in self.seeds]
+        jobs = [self._job(row, seed) for row in self.rows or known for seed in self.seeds or self._seeds(row)]
         for job in jobs:
             _refuse_another_recipe(job)
         return jobs
 
+    def _check_scale(self, table: dict[str, Any]) -> None:
+        scales = table.get("scales", ["full", "reduced"])
+        if not scales and self.scale is not None:
+            raise ConfigError(f"table {self.table!r} has one scale only; leave out --scale")
+        if not scales:
+            return
+        self.scale = self.scale or "reduced"
+        if self.scale not in scales:
+            raise ConfigError(f"table {self.table!r} has no scale {self.scale!r}; there are {', '.join(scales)}")
+
+    def _runs(self) -> dict[str, list[str]]:
+        """Row → its recipe and changes, of those that there are at this scale."""
+        table = paper_tables()[self.table]
+        runs: dict[str, list[str]] = table["runs"] | table.get("more_runs", {}).get(self.scale, {})
+        left_out = table.get("left_out", {}).get(self.scale, [])
+        return {row: run for row, run in runs.items() if row not in left_out}
+
+    def _seeds(self, row: str) -> Sequence[int]:
+        table = paper_tables()[self.table]
+        number = table.get("seeds", USUAL_SEEDS)
+        if row in table.get("three_seeds", []):
+            number = USUAL_SEEDS
+        recipe = self._runs()[row][0]
+        return SEEDS[: 1 if recipe.endswith("/frozen") else number]  # nothing is drawn where nothing is trained
+
     def _job(self, row: str, seed: int) -> Job:
         table = paper_tables()[self.table]
-        recipe, *changes = table["runs"][row]
+        recipe, *changes = self._runs()[row]
         source = self._source(self._by_scale(table["data"]))
-        overrides = (f"scale={self.scale}", f"data.source={source}", f"seed={seed}", *changes)
+        scale = [f"scale={self.scale}"] if self.scale else []
+        chosen = table.get("settings", [])
+        overrides = (*scale, f"data.source={source}", f"seed={seed}", *chosen, *changes)
         outliers = tuple(self._source(name) for name in table.get("outliers", []))
         finetuned_on = tuple(self._source(name) for name in self._by_scale(table.get("finetune", [])))
         return Job(row, seed, recipe, overrides, self._folder(row) / f"seed-{seed}", outliers, finetuned_on)
@@ -153,7 +183,8 @@ class Reproduction:
         except OSError as error:
             raise ConfigError(f"cannot write {self.out}: {error.strerror}; choose another --out") from None
         left = [job for job in jobs if not is_done(job)]
-        say(f"{self.table}, {self.scale} scale: {len(jobs)} runs, {len(jobs) - len(left)} of them done already")
+        at = f", {self.scale} scale" if self.scale else ""
+        say(f"{self.table}{at}: {len(jobs)} runs, {len(jobs) - len(left)} of them done already")
         self._write()
         failed: list[Job] = []
         started, finished = time.monotonic(), 0
@@ -226,7 +257,7 @@ class Reproduction:
         """The table and the summary, from all runs in the folder that are done, whether asked for now or before."""
         there = [
             self._job(row, int(folder.name.removeprefix("seed-")))
-            for row in paper_tables()[self.table]["runs"]
+            for row in self._runs()
             for folder in sorted(self._folder(row).glob("seed-*"))
             if folder.is_dir() and folder.name.removeprefix("seed-").isdigit()
         ]
@@ -262,6 +293,8 @@ class Reproduction:
         return self._place(name) + colon + classes
 
     def _place(self, name: str) -> str:
+        if name in EMBEDDED:
+            return name
         if self.data is None:
             if name not in HUB:
                 raise ConfigError(f"{name} cannot be had from the hub; give --data DIR, a folder that holds {name}")

@@ -142,7 +142,7 @@ def test_similarities_and_violations_are_near_those_of_all_pairs(run, found):
             closer, other = after[row][chosen[row]], after[row][further[row]]
             wrong += int((closer[:, None] <= other).sum())
             total += len(closer) * len(other)
-        assert finding.violated == pytest.approx(wrong / total, abs=0.06)
+        assert finding.violated == pytest.approx(wrong / total, abs=0.08)
     assert found.negatives_after == pytest.approx(float(after[ranks == 0].mean()), abs=0.06)
     assert len(found.negatives) == pytest.approx(64 * float((ranks == 0).double().mean()), abs=5)
 

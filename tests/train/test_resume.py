@@ -11,7 +11,9 @@ import pytest
 import torch
 import yaml
 
+from rince.errors import DataError
 from rince.sources.images import load_images
+from rince.train import record
 from rince.train.checkpoint import save_checkpoint
 from rince.train.record import locked
 from train.tiny import STEPS, rince, rince_process, write_recipe
@@ -181,6 +183,15 @@ def test_damage_is_refused_and_nothing_is_overwritten(damage, text, uninterrupte
     assert text in done.stderr
     assert "Traceback" not in done.stderr
     assert {file.name: file.read_bytes() for file in run.iterdir()} == before
+
+
+def test_a_copy_of_the_data_elsewhere_is_the_same_data(tmp_path):
+    record.write_environment(tmp_path, {"source": "here", "train": "a" * 64, "ranks": "b" * 64})
+    record.check_data(tmp_path, {"source": "elsewhere", "train": "a" * 64, "ranks": "b" * 64})
+    with pytest.raises(
+        DataError, match=r"the data is not what .* was started on: cccccccccccc instead of aaaaaaaaaaaa"
+    ):
+        record.check_data(tmp_path, {"source": "here", "train": "c" * 64, "ranks": "b" * 64})
 
 
 def test_a_checkpoint_is_on_the_disk_before_it_takes_the_place_of_the_old_one(tmp_path, monkeypatch):

@@ -146,7 +146,9 @@ def test_the_number_of_workers_changes_nothing(source, tmp_path):
 
 
 def test_own_keys_that_a_short_video_lacks_take_no_part(source, tmp_path):
-    recipe = load_recipe(write_recipe(tmp_path, source, schedule={"kind": "constant"}, train={"batch": 14}))
+    recipe = load_recipe(
+        write_recipe(tmp_path, source, data={"validation": 0}, schedule={"kind": "constant"}, train={"batch": 14})
+    )
     parts = build_parts(recipe)
     encoder = build_encoder(recipe, parts.source.shape, parts.group_counts)
     runtime = Runtime(1, "32-true", "cpu")
@@ -171,6 +173,7 @@ def test_the_first_steps_are_those_of_a_plain_loop(source, tmp_path):
     path = write_recipe(
         tmp_path,
         source,
+        data={"validation": 0},
         schedule={"kind": "constant"},
         model={**TINY["model"], "norm": "group"},
         twin={"momentum": 0.7},

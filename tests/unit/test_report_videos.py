@@ -71,7 +71,7 @@ def test_table_has_the_sets_side_by_side(report):
         "ranking/order_accuracy",
     )
     metrics = [*own, *(f"{name} on {SETS[1]}" for name in own)]
-    grids = (report.out / "table.md").read_text("utf-8").split("\n\n")
+    grids = [grid for grid in (report.out / "table.md").read_text("utf-8").split("\n\n") if grid.startswith("|")]
     first, second, other = (results(run)["metrics"] for run in report.runs)
     corners = ["recipe", "recipe, after the head", "difference", "difference, after the head"]
     assert [grid.split(" | ")[0].removeprefix("| ") for grid in grids[:4]] == corners
@@ -99,7 +99,7 @@ def test_sets_stand_apart_with_the_paper_beside_them():
     result["paper"] = {"table": "video", "row": "RINCE-uni"}
     assert "geometry/uniformity on ucf101" in compare([result]).metrics
     table = compare([result], headline(compare([result]).metrics))
-    assert markdown(table).splitlines()[::2] == [
+    assert markdown(table).splitlines()[:3:2] == [
         "| recipe | probe accuracy ↑ | finetuned accuracy on ucf101 ↑ | probe accuracy on ucf101 ↑ | "
         "R@1 class on ucf101 ↑ | mAP class on ucf101 ↑ |",
         "| video/rince-uni | 40.0 | 70.0 (75.40) | 50.0 | 20.0 | 0.100 (0.1395) |",

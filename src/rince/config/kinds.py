@@ -81,6 +81,15 @@ def recipe_class(kinds: Kinds) -> type[Recipe]:
     return create_model("Recipe", __base__=Recipe, __module__=Recipe.__module__, **fields)
 
 
+def keys_of(section: str, kind: str) -> set[str]:
+    """The keys that a section has with this kind.
+
+    Raises:
+        ConfigError: if nobody registers the kind.
+    """
+    return set(_settings(section, kind).model_fields)
+
+
 def _default(settings: type[Section]) -> Any:
     """Its settings if all have a default; else the section must be there."""
     required = [name for name, field in settings.model_fields.items() if field.is_required()]

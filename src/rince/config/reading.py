@@ -1,7 +1,8 @@
 """From a file or a name to a recipe, with overrides; every mistake is told at once, with its path.
 
-A recipe file may build on another by one level of `base:`, and hold a block `reduced:`, merged over the rest when
-`scale` is `reduced`. Nothing in a recipe is executed, interpolated or imported.
+A recipe file may build on another by one level of `base:`, and hold blocks `reduced:` and `pretrained:`, each merged
+over the rest when `scale` is its name. Where a layer names another kind, keys that the new kind does not have are left
+behind with the old one. Nothing in a recipe is executed, interpolated or imported.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ from typing import Any, get_args
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from rince.config.kinds import kinds_of, recipe_class
+from rince.config.kinds import GROUPS, keys_of, kinds_of, recipe_class
 from rince.config.older import upgraded
-from rince.config.recipe import Recipe, Scale
+from rince.config.recipe import BLOCKS, Recipe, Scale
 from rince.errors import ConfigError
 
 
@@ -62,24 +63,53 @@ def recipe_values(source: str | Path | Recipe, overrides: Sequence[str] = ()) ->
     changes = [_parse_override(text) for text in overrides]
     scale = next((value for path, value in reversed(changes) if path == ["scale"]), values.get("scale", "full"))
     if scale not in get_args(Scale):
-        raise ConfigError(f"scale must be full or reduced, got {scale!r}")
+        raise ConfigError(f"scale must be full, reduced or pretrained, got {scale!r}")
     name = source.name if isinstance(source, Recipe) else source
-    reduced = values.pop("reduced", None)
-    if reduced is not None and not isinstance(reduced, dict):
-        raise ConfigError(f"`reduced:` of {name} must be a mapping of changes, got {type(reduced).__name__}")
-    if scale == "reduced" and reduced is not None and values.get("scale") != "reduced":
-        values = _merge(values, reduced)
-    elif scale == "reduced" and reduced is None and values.get("scale") != "reduced":
-        raise ConfigError(f"{name} has no block `reduced:`, so it cannot be run at scale=reduced")
+    blocks = {block: values.pop(block, None) for block in BLOCKS}
+    for block, content in blocks.items():
+        if content is not None and not isinstance(content, dict):
+            raise ConfigError(f"`{block}:` of {name} must be a mapping of changes, got {type(content).__name__}")
+    if scale in blocks and values.get("scale") != scale:
+        changes_of_scale = blocks[scale]
+        if changes_of_scale is None:
+            raise ConfigError(f"{name} has no block `{scale}:`, so it cannot be run at scale={scale}")
+        values = _layered(values, changes_of_scale)
     return with_overrides(values, overrides)
 
 
 def with_overrides(values: dict[str, Any], overrides: Sequence[str], sections: Sequence[str] = ()) -> dict[str, Any]:
     """Values with `a.b.c=value` applied, in place; only those of some sections, if these are named."""
-    for path, value in map(_parse_override, overrides):
-        if not sections or path[0] in sections:
-            _assign(values, path, value)
+    changes = [each for each in map(_parse_override, overrides) if not sections or each[0][0] in sections]
+    for path, value in changes:
+        if path[1:] == ["kind"]:
+            _leave_behind(values, path[0], value)
+    for path, value in changes:
+        _assign(values, path, value)
     return values
+
+
+def _leave_behind(values: dict[str, Any], section: str, kind: Any) -> None:
+    """Takes out of a section, in place, what only another kind has than the one it is about to name."""
+    there = values.get(section)
+    if not isinstance(there, dict) or there.get("kind") == kind or not isinstance(kind, str):
+        return
+    try:
+        known = keys_of(section, kind)
+    except ConfigError:
+        return  # `validate` says that there is no such kind
+    values[section] = {key: value for key, value in there.items() if key in known}
+    if section == "data":  # each kind of data has views of its own
+        values.pop("views", None)
+
+
+def _layered(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
+    """`above` over `below`, section by section."""
+    below = dict(below)
+    for section in GROUPS:
+        named = above.get(section)
+        if isinstance(named, dict) and "kind" in named:
+            _leave_behind(below, section, named["kind"])
+    return _merge(below, above)
 
 
 def load_run_recipe(path: Path) -> Recipe:
@@ -121,7 +151,7 @@ def _read(source: str | Path) -> dict[str, Any]:
         below = _read(str(base))
     if "base" in below:
         raise ConfigError(f"{base}, the base of {source}, has a base itself; only one level is allowed")
-    return _merge(below, values)
+    return _layered(below, values)
 
 
 def _file_text(path: Path) -> str:

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
     from torch import Tensor, nn
 
-Scale = Literal["full", "reduced"]
+Scale = Literal["full", "reduced", "pretrained"]
+BLOCKS = ("reduced", "pretrained")  # of a recipe file: what another scale changes
 OPTIONAL = ("loss", "bank", "twin", "ranks")  # sections that a method has or has not
 
 
