@@ -108,7 +108,12 @@ def _opened(transformers: Any, place: str, options: dict[str, Any]) -> Any:
     except ValueError as error:
         if "Unrecognized configuration class" not in str(error):
             raise
-        return transformers.AutoBackbone.from_pretrained(place, **options, **SAFE)
+        # What `AutoBackbone` does, which would ask the hub even for a folder.
+        config = transformers.AutoConfig.from_pretrained(place, **options)
+        backbone = transformers.MODEL_FOR_BACKBONE_MAPPING.get(type(config), None)
+        if backbone is None:
+            raise
+        return backbone.from_pretrained(place, config=config, **options, **SAFE)
 
 
 class PooledTexts(nn.Module):
