@@ -490,7 +490,7 @@ def test_what_does_not_fit_is_told_before_a_folder_is_made(tmp_path, brought, ma
 
 def test_terms_that_no_rank_has_are_said(tmp_path, capsys):
     fitted(tmp_path / "run", "train.max_steps=1", source=from_dataset(Photos(), transform=noisy))
-    assert "ranks: there are 1; terms 2, 3, 4 of the loss are never used" in capsys.readouterr().err
+    assert "ranks: there are 1; terms 2 to 4 have no rank here" in capsys.readouterr().err
 
 
 def test_a_query_never_finds_itself_and_what_is_no_sample_is_named(tmp_path, monkeypatch):

@@ -45,6 +45,7 @@ def write_vectors(folder, number=60, dim=10, kind="npz"):
 def train(folder, *changes):
     source = write_vectors(folder / "vectors")
     shared = ["train.epochs=8", "train.batch=20", "log.logger=none", "log.every_steps=1", "model.dim=8"]
+    shared.append("data.validation=0")
     command("train", "vectors/rince-in", f"data.source={source}", *shared, *changes, "--out", folder / "run")
     return folder / "run"
 
@@ -99,7 +100,7 @@ def test_what_embed_writes_is_trained_and_judged_on_as_it_is(tmp_path):
     folder.mkdir()
     for file in files:
         file.rename(folder / file.name)
-    said = command("train", "vectors/rince-in", f"data.source={folder}", "--dry-run").stdout
+    said = command("train", "vectors/rince-in", f"data.source={folder}", "data.validation=0", "--dry-run").stdout
     assert "60 training vectors, 4 classes" in said
     assert "classes from 'label', levels above from 'superclass'" in said
 
@@ -160,7 +161,7 @@ def test_the_page_and_the_neighbours_say_what_a_vector_is_called(tmp_path):
 
 
 def test_the_first_step_is_that_of_a_naive_loop(tmp_path):
-    """Noise, adapter, head, loss within the batch without a view of its own, Adam; all by hand."""
+    """Noise, adapter, head, loss within the batch without a view of its own, AdamW; all by hand."""
     run = train(tmp_path, "train.max_steps=1", "views.dropout=0.2", "optimizer.weight_decay=0.01")
     recipe = yaml.safe_load((run / "recipe.yaml").read_text())
     data = VectorData(kind="vectors", source=str(tmp_path / "vectors"))
@@ -191,7 +192,7 @@ def test_the_first_step_is_that_of_a_naive_loop(tmp_path):
     value = naive_loss(similarities.tolist(), ranks.tolist(), terms)
     assert logged["loss"] == pytest.approx(value, abs=1e-4)
     loss = rince.ranked_info_nce(embeddings @ embeddings.T, ranks.to(torch.int8), [rince.RankTerm(*t) for t in terms])
-    optimizer = torch.optim.Adam(first.parameters(), lr=logged["lr"], weight_decay=0.01)
+    optimizer = torch.optim.AdamW(first.parameters(), lr=logged["lr"], weight_decay=0.01)
     loss.backward()
     optimizer.step()
     for name, parameter in first.named_parameters():

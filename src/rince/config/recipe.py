@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 import yaml
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
-from rince.config.section import Section
+from rince.config.section import Section, in_words
 from rince.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -101,6 +101,21 @@ class ModelSettings(PartSettings):
     start_from: str | None = Field(
         None, description="a run, whose network without its head is the start; or a safetensors file of weights"
     )
+
+    @property
+    def told(self) -> str:
+        """Its own settings in one line, for a person."""
+        return in_words(self.model_dump(exclude=set(ModelSettings.model_fields) | self.idle))
+
+    @property
+    def idle(self) -> set[str]:
+        """Settings that make no difference here, by what others say."""
+        return set()
+
+    @property
+    def advice(self) -> str:
+        """What a person might do better, if anything."""
+        return ""
 
     @property
     def identity(self) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt
 
@@ -33,3 +33,14 @@ Falling = Annotated[list[float], Field(min_length=1), AfterValidator(_falling)]
 Rising = Annotated[list[PositiveFloat], Field(min_length=1), AfterValidator(_rising)]
 RisingCounts = Annotated[list[PositiveInt], Field(min_length=1), AfterValidator(_rising)]
 FallingCounts = Annotated[list[PositiveInt], Field(min_length=1), AfterValidator(_falling)]
+
+
+def in_words(settings: dict[str, Any]) -> str:
+    """`depth 18, channels_last, features (noise 0.02)`: what is null or false says nothing."""
+
+    def word(name: str, value: Any) -> str:
+        if isinstance(value, dict):
+            return f"{name} ({in_words(value)})"
+        return name if value is True else f"{name} {value}"
+
+    return ", ".join(word(name, value) for name, value in settings.items() if value is not None and value is not False)

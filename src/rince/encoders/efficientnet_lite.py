@@ -34,6 +34,13 @@ class EfficientNetLiteModel(PretrainedImages):
         """With the weights of the installed package."""
         return _network(self.variant)
 
+    @property
+    def advice(self) -> str:
+        """It is shipped because it needs no hub."""
+        return (
+            "with a hub at hand, DINOv2 gives better features: model.kind=huggingface model.name=facebook/dinov2-small"
+        )
+
     def input_of(self) -> tuple[int, Sequence[float], Sequence[float]]:
         """As its authors trained it."""
         return SIZES[self.variant], MEAN, STD

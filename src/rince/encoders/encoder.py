@@ -99,7 +99,7 @@ def feature_width(backbone: nn.Module, batch: Any) -> int:
             found = backbone(batch)
     except Exception as error:  # whatever a network of others raises
         raise ConfigError(
-            f"the network {type(backbone).__name__} cannot take a test batch of this source, {_shapes(batch)} "
+            f"the network {type(backbone).__name__} cannot take a test batch of this source, {shapes_of(batch)} "
             f"({type(error).__name__}: {error}); let a transform make what it takes, and test_transform too"
         ) from error
     finally:
@@ -113,7 +113,8 @@ def feature_width(backbone: nn.Module, batch: Any) -> int:
     return found.shape[1]
 
 
-def _shapes(batch: Any) -> str:
+def shapes_of(batch: Any) -> str:
+    """What a batch looks like, for a person."""
     if isinstance(batch, dict):
-        return ", ".join(f"{name}: {_shapes(each)}" for name, each in batch.items())
+        return ", ".join(f"{name}: {shapes_of(each)}" for name, each in batch.items())
     return f"{str(batch.dtype).removeprefix('torch.')} {tuple(batch.shape)}"

@@ -22,6 +22,7 @@ from torch import Tensor
 from rince.devices import best_device
 from rince.draws import FIXED_VIEW, uniform
 from rince.encoders.adapter import statistics
+from rince.encoders.encoder import shapes_of
 from rince.errors import ConfigError, DataError
 from rince.files import cache_folder, fingerprint_of, write_whole
 from rince.sources.feed import made_ahead
@@ -48,7 +49,7 @@ class FeatureSettings(VectorViewSettings):
     views: Annotated[int, Field(ge=0)] = Field(
         0,
         description="fixed random views of every sample that features are made of besides the plain one, and that "
-        "training draws from; 0: the plain one alone",
+        "training draws from; 0: training sees the plain one",
     )
 
 
@@ -62,6 +63,8 @@ class Features(Wrapped, InMemory):
         seed: of the fixed views.
         standardise: whether noise and dropout are of standardised coordinates, as the adapter sees them.
         seen: what the network's input depends on besides the samples.
+        drawn: what it depends on in fixed views besides that.
+        measured: `(samples,)` those that coordinates are standardised by; all if None.
     """
 
     def __init__(
@@ -73,9 +76,12 @@ class Features(Wrapped, InMemory):
         seed: int,
         standardise: bool,
         seen: dict[str, Any],
+        drawn: dict[str, Any],
+        measured: Tensor | None = None,
     ) -> None:
         super().__init__(inner)
-        self.network, self.maker, self.seed, self.standardise, self.seen = network, maker, seed, standardise, seen
+        self.network, self.maker, self.seed, self.standardise = network, maker, seed, standardise
+        self.seen, self.drawn, self.measured = seen, drawn, measured
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -85,20 +91,58 @@ class Features(Wrapped, InMemory):
     @cached_property
     def fingerprint(self) -> str:
         """Of network, samples and fixed views."""
-        views = {"views": self.maker.views, "seed": self.seed} if self.maker.views else {}
+        made_from = [self._made_from(view) for view in range(1 + self.maker.views)]
+        return made_from[0] if len(made_from) == 1 else fingerprint_of(views=made_from)
+
+    def _made_from(self, view: int) -> str:
+        """Fingerprint of what the features of a view are made from; 0 is the plain one, which judging needs alone."""
+        fixed = {"view": view, "seed": self.seed, "drawn": self.drawn} if view else {}
         return fingerprint_of(
-            made_by=MADE_BY, network=self.network.identity, samples=self.inner.fingerprint, seen=self.seen, **views
+            made_by=MADE_BY, network=self.network.identity, samples=self.inner.fingerprint, seen=self.seen, **fixed
         )
 
     @cached_property
     def values(self) -> Tensor:
-        """`(samples, 1 + fixed views, width)` float32; the first is the plain view."""
-        if not self.knows_content:  # nobody can tell whether kept features are those of these samples
-            with _shown(self) as tell:
-                return torch.cat([self._make(part, tell) for part in self._parts()])[self._places()]
-        folder = cache_folder("features") / self.fingerprint[:32]
-        with _alone(folder):
-            return torch.cat(list(self._kept(folder)))[self._places()]
+        """`(samples, width)` float32, of the plain view."""
+        return self._features(0)
+
+    @cached_property
+    def rows(self) -> Tensor:
+        """What training draws from: the plain view, or `(samples, fixed views, width)`."""
+        if not self.maker.views:
+            return self.values
+        return torch.stack([self._features(view) for view in range(1, 1 + self.maker.views)], dim=1)
+
+    def _features(self, view: int) -> Tensor:
+        """`(samples, width)` of a view, from its files or made now."""
+        found = torch.empty(len(self), self.network.width)
+        with shown_progress(self.source) as tell:
+            if not self.knows_content:  # nobody can tell whether kept features are those of these samples
+                for number, part in enumerate(self._parts()):
+                    found[part] = self._make(part, view, tell, done=number * PART)
+                return found
+            folder = self._folder(view)
+            with _alone(folder):
+                for number, part in enumerate(self._parts()):
+                    path = folder / _part_name(number)
+                    kept = _read(path, (len(part), self.network.width))
+                    if kept is None:
+                        kept = self._make(part, view, tell, done=number * PART)
+                        self._write(path, kept)
+                    found[part] = kept
+        return found
+
+    def _write(self, path: Path, features: Tensor) -> None:
+        try:
+            write_whole(path, save({"features": features}, metadata={"of": self.network.about}))
+        except OSError as error:
+            raise _unwritable(path.parent, error, f"; {self._bytes() / 2**20:,.0f} MB are needed") from None
+
+    def _folder(self, view: int) -> Path:
+        try:
+            return cache_folder("features") / self._made_from(view)[:32]
+        except OSError as error:
+            raise _unwritable("for features", error) from None
 
     def _order(self) -> Tensor:
         """Samples as the network gets them: texts of like length together, so that little is padded."""
@@ -108,100 +152,105 @@ class Features(Wrapped, InMemory):
     def _parts(self) -> tuple[Tensor, ...]:
         return torch.split(self._order(), PART)
 
-    def _places(self) -> Tensor:
-        """Where each sample stands in the order."""
-        return self._order().argsort()
-
-    def _kept(self, folder: Path) -> Iterator[Tensor]:
-        """Every part, from its file or made now."""
-        shape = (1 + self.maker.views, self.network.width)
-        with _shown(self) as tell:
-            for number, part in enumerate(self._parts()):
-                path = folder / f"{number:05}.safetensors"
-                found = _read(path, (len(part), *shape))
-                if found is None:
-                    found = self._make(part, tell, done=number * PART)
-                    try:
-                        write_whole(path, save({"features": found.contiguous()}, metadata={"of": self.network.about}))
-                    except OSError as error:
-                        raise DataError(
-                            f"the cache {folder} cannot be written ({error.strerror}); {self._bytes() / 2**20:,.0f} MB "
-                            "are needed; free some space, or set XDG_CACHE_HOME"
-                        ) from None
-                yield found
-
-    def _make(self, rows: Tensor, tell: Any, *, done: int = 0) -> Tensor:
-        """Features of some samples, `(rows, 1 + fixed views, width)`."""
-        device, module = best_device(), self.network.module
-        module.to(device).eval()
+    def _make(self, rows: Tensor, view: int, tell: Any, *, done: int = 0) -> Tensor:
+        """Features of a view of some samples, `(rows, width)`."""
+        device = best_device()
+        self.network.module.to(device).eval()
         found = []
         blocks = rows.split(self.network.at_once)
         workers = 0 if self.inner.in_memory else torch.get_num_threads()
+        batches = made_ahead(lambda ids: self._batch(ids, view), blocks, workers)
         with torch.inference_mode():
-            for block, batches in zip(blocks, made_ahead(self._batches, blocks, workers), strict=True):
-                made = [_checked(module(moved(batch, device)), self.network) for batch in batches]
-                copies = self.inner.copies
-                plain = made[0].view(len(block), copies, -1).mean(dim=1) if copies > 1 else made[0]
-                found.append(torch.stack([plain, *made[1:]], dim=1).float().cpu())
+            for block, batch in zip(blocks, batches, strict=True):
+                made = self._through(moved(batch, device))
+                if len(made) > len(block):  # of several copies, the mean
+                    made = made.view(len(block), self.inner.copies, -1).mean(dim=1)
+                found.append(made.float().cpu())
                 done += len(block)
                 tell("features", done, len(self))
         return torch.cat(found)
 
-    def _batches(self, ids: Tensor) -> list[Batch]:
-        """The plain view, and the fixed ones."""
-        plain = self.inner.plain(ids)
-        if not self.maker.views:
-            return [plain]
-        numbers = range(self.maker.views)
-        loaded = self.inner.load(ids, numbers, seed=self.seed, epoch=0)
-        return [plain, *self.inner.finish(loaded, torch.device("cpu")).views]
+    def _batch(self, ids: Tensor, view: int) -> Batch:
+        """What the network gets: the plain view, or one of the fixed ones."""
+        if view == 0:
+            return self.inner.plain(ids)
+        loaded = self.inner.load(ids, [view - 1], seed=self.seed, epoch=0)
+        return self.inner.finish(loaded, torch.device("cpu")).views[0]
 
-    @property
-    def rows(self) -> Tensor:
-        """All features."""
-        return self.values
+    def _through(self, batch: Batch) -> Tensor:
+        """What the network makes of a batch; whatever is wrong with that becomes one clear error."""
+        network = self.network
+        try:
+            features: Any = network.module(batch)
+        except (RuntimeError, ValueError, TypeError, IndexError, KeyError) as error:
+            reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            raise ConfigError(
+                f"{network.about} cannot take {shapes_of(batch)} ({reason[:200]}); are {self.thing}s what it is for, "
+                "and of the size that it is for?"
+            ) from None
+        if not isinstance(features, Tensor) or features.ndim != 2 or features.shape[1] != network.width:
+            got = tuple(features.shape) if isinstance(features, Tensor) else type(features).__name__
+            raise ConfigError(f"{network.about} must give a matrix (batch, {network.width}), and gives {got}")
+        if not bool(features.isfinite().all()):
+            raise DataError(f"{network.about} gives NaN or infinity for some samples; are its weights whole?")
+        return features
 
     @cached_property
     def _statistics(self) -> tuple[Tensor, Tensor]:
-        return statistics(self.values[:, 0])
+        return statistics(self.values if self.measured is None else self.values[self.measured])
 
     def view(self, rows: Tensor, *, seed: int, epoch: int, view: int, sample_ids: Tensor) -> Tensor:
         """One of the fixed views, with noise and dropout."""
         if self.maker.views:
             drawn = uniform(seed, epoch, FIXED_VIEW + view, sample_ids, 1)[:, 0]
-            chosen = 1 + (drawn * self.maker.views).long().clamp(max=self.maker.views - 1)
+            chosen = (drawn * self.maker.views).long().clamp(max=self.maker.views - 1)
             rows = rows[torch.arange(len(rows), device=rows.device), chosen]
-        else:
-            rows = rows[:, 0]
         drawing = {"seed": seed, "epoch": epoch, "view": view, "sample_ids": sample_ids}
-        if not self.standardise:
+        if not self.standardise or self.maker.changes_nothing:
             return self.maker.make(rows, **drawing)  # type: ignore[arg-type]
         mean, spread = (each.to(rows.device) for each in self._statistics)
         return self.maker.make((rows - mean) / spread, **drawing) * spread + mean  # type: ignore[arg-type]
 
     def plain(self, ids: Tensor) -> Tensor:
         """The feature of the plain view."""
-        return self.values[ids, 0]
+        return self.values[ids]
 
     def ahead(self) -> list[str]:
-        """What features cost, from a few of them; nothing if they are in the cache."""
-        what = f"{len(self):,} {self.thing}s through {self.network.about}, frozen ({self.network.parameters:,} weights)"
-        folder = cache_folder("features") / self.fingerprint[:32]
-        if self.knows_content and all((folder / f"{i:05}.safetensors").exists() for i in range(len(self._parts()))):
-            return [f"features   {what}: kept from before in {folder}"]
+        """What features cost, from a few of them; where they are if they are in the cache."""
+        number, views = f"{len(self):,} {self.thing}s", 1 + self.maker.views
+        of_views = f" in {views} views" if views > 1 else ""
+        what = f"{number}{of_views} through {self.network.about}, frozen ({self.network.parameters:,} weights)"
+        left, kept = self._left(), "in memory alone, since nobody can tell what is in them"
+        if self.knows_content:
+            kept = f"in {self._folder(0).parent}"
+        if left == 0:
+            return [f"features   {what}: kept from before {kept}"]
         some = self._order()[:: max(1, len(self) // TRIED)][:TRIED]  # of all lengths
-        self._make(some[:1], lambda *_: None)
+        self._make(some[:1], 0, lambda *_: None)
         began = time.perf_counter()
-        self._make(some, lambda *_: None)
+        self._make(some, 0, lambda *_: None)
         each = (time.perf_counter() - began) / len(some)
+        rest = "" if left == len(self) * views else f", {left:,} of them left"
         return [
             f"features   {what}",
-            f"           once, about {_duration(each * len(self))} ({1000 * each:.1f} ms each, from {len(some)}); then "
-            f"{self._bytes() / 2**20:,.0f} MB in {folder}",
+            f"           once{rest}: about {_duration(each * left)} ({1000 * each:.1f} ms each, of {len(some)}), then "
+            f"{self._bytes() / 2**20:,.1f} MB {kept}",
         ]
+
+    def _left(self) -> int:
+        """Views of samples that are not in the cache."""
+        if not self.knows_content:
+            return len(self) * (1 + self.maker.views)
+        folders = [self._folder(view) for view in range(1 + self.maker.views)]
+        parts = list(enumerate(self._parts()))
+        return sum(len(part) for folder in folders for i, part in parts if not (folder / _part_name(i)).exists())
 
     def _bytes(self) -> int:
         return 4 * len(self) * (1 + self.maker.views) * self.network.width
+
+
+def _part_name(number: int) -> str:
+    return f"{number:05}.safetensors"
 
 
 def _read(path: Path, shape: tuple[int, ...]) -> Tensor | None:
@@ -209,32 +258,27 @@ def _read(path: Path, shape: tuple[int, ...]) -> Tensor | None:
         found = load_file(path)["features"]
     except (OSError, SafetensorError, KeyError):
         return None  # not there, or damaged: to be made again
-    return found if found.shape == shape else None
-
-
-def _checked(features: Any, network: Network) -> Tensor:
-    if not isinstance(features, Tensor) or features.ndim != 2 or features.shape[1] != network.width:
-        got = tuple(features.shape) if isinstance(features, Tensor) else type(features).__name__
-        raise ConfigError(f"{network.about} must give a matrix (batch, {network.width}), and gives {got}")
-    if not bool(features.isfinite().all()):
-        raise DataError(f"{network.about} gives NaN or infinity for some samples; are its weights whole?")
-    return features
-
-
-@contextmanager
-def _shown(features: Features) -> Iterator[Any]:
-    with shown_progress(features.source) as tell:
-        yield tell
+    return found if found.shape == shape and found.dtype == torch.float32 else None
 
 
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
     """Others that want the same features wait, and find them made."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "lock").open("w") as file:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        file = (folder / "lock").open("w")
+    except OSError as error:
+        raise _unwritable(folder, error) from None
+    with file:
         if fcntl is not None:
             fcntl.flock(file, fcntl.LOCK_EX)
         yield
+
+
+def _unwritable(folder: Path | str, error: OSError, more: str = "") -> DataError:
+    return DataError(
+        f"the cache {folder} cannot be written ({error.strerror}){more}; free some space, or set XDG_CACHE_HOME"
+    )
 
 
 def _duration(seconds: float) -> str:

@@ -10,9 +10,16 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from rince.encoders.pretrained import Network, PretrainedModel, takes_images
-from rince.encoders.tokens import Tokenised, Tokens
-from rince.encoders.weights import SAFE, digest_of_tensors, loaded, model_place
+from rince.encoders.pretrained import Network, PretrainedModel, takes_images, width_of
+from rince.encoders.tokens import Tokenised, Tokens, takes_texts
+from rince.encoders.weights import (
+    SAFE,
+    digest_of_tensors,
+    digest_of_tokeniser,
+    facts_of_config,
+    loaded,
+    model_place,
+)
 from rince.errors import ConfigError
 from rince.files import fingerprint_of
 from rince.sources.source import Source
@@ -21,6 +28,7 @@ from rince.views.pixels import PixelViewSettings
 Pool = Literal["cls", "mean", "pooler"]
 INSTALL = 'pip install "rince[pretrained]"'
 LONGEST = 512  # tokens, of tokenisers that do not say
+SIZE = 224  # pixels, of networks that do not say
 
 
 class HuggingFaceModel(PretrainedModel):
@@ -43,8 +51,10 @@ class HuggingFaceModel(PretrainedModel):
 
     def fit_views(self, views: Any) -> Any:
         """For images: size, mean and std of the model's processor where the recipe says nothing."""
-        if not isinstance(views, PixelViewSettings):
+        if not isinstance(views, PixelViewSettings) or None not in (views.size, views.mean, views.std):
             return views
+        if isinstance(self.network.module, PooledTexts):
+            raise ConfigError(f"model.name={self.name} reads texts, and the data is images; name a model for those")
         return views.filled(*_input_of(self.name, self.revision))
 
 
@@ -63,25 +73,28 @@ def _network(name: str, revision: str | None, pool: Pool) -> Network:
     model = loaded(lambda: _opened(transformers, place, options), name)
     reads = "pixel_values" if model.main_input_name == "pixel_values" else "input_ids"
     module = (PooledImages if reads == "pixel_values" else PooledTexts)(model, pool).eval().requires_grad_(False)
-    facts: dict[str, Any] = {"kind": "huggingface", "pool": pool, "weights": digest_of_tensors(model.state_dict())}
+    facts: dict[str, Any] = {
+        "kind": "huggingface",
+        "pool": pool,
+        "weights": digest_of_tensors(model.state_dict()),
+        "config": facts_of_config(model.config),
+    }
     if reads == "pixel_values":
-        size = _input_of(name, revision)[0]
-        width = _width(module, torch.zeros(1, 3, size, size), name)
+        size = getattr(model.config, "image_size", SIZE)
+        high, wide = size if isinstance(size, list | tuple) else (size, size)
+        width = width_of(module, torch.zeros(1, 3, high, wide), name)
         return Network(module, width, fingerprint_of(**facts), takes_images, name, at_once=32)
     tokeniser = loaded(lambda: transformers.AutoTokenizer.from_pretrained(place, **options), name)
     longest = _longest(tokeniser, model)
-    identity = fingerprint_of(**facts, longest=longest)
-    width = _width(module, _batch(tokeniser, ["a"], longest), name)
+    identity = fingerprint_of(**facts, longest=longest, tokeniser=digest_of_tokeniser(tokeniser))
+    width = width_of(module, _batch(tokeniser, ["a"], longest), name)
 
     def tokenise(texts: Sequence[str]) -> Tokens:
         made = tokeniser(list(texts), truncation=True, max_length=longest)
         return {key: [list(row) for row in rows] for key, rows in made.items()}
 
     def fit(source: Source) -> Source:
-        if not hasattr(source, "texts"):
-            raise ConfigError(
-                f"model.name={name} reads texts, and {source.source!r} holds {source.thing}s; name a model for those"
-            )
+        takes_texts(source, f"model.name={name}")
         padding = {"input_ids": int(tokeniser.pad_token_id or 0)}
         return Tokenised(source, tokenise, longest=longest, padding=padding, identity=identity)
 
@@ -95,7 +108,12 @@ def _opened(transformers: Any, place: str, options: dict[str, Any]) -> Any:
     except ValueError as error:
         if "Unrecognized configuration class" not in str(error):
             raise
-        return transformers.AutoBackbone.from_pretrained(place, **options, **SAFE)
+        # What `AutoBackbone` does, which would ask the hub even for a folder.
+        config = transformers.AutoConfig.from_pretrained(place, **options)
+        backbone = transformers.MODEL_FOR_BACKBONE_MAPPING.get(type(config), None)
+        if backbone is None:
+            raise
+        return backbone.from_pretrained(place, config=config, **options, **SAFE)
 
 
 class PooledTexts(nn.Module):
@@ -142,24 +160,6 @@ def _pooler(outputs: Any) -> Tensor:
     if found is None:
         raise ConfigError("model.pool=pooler: this network has no pooler; use mean or cls")
     return found
-
-
-@torch.inference_mode()
-def _width(module: nn.Module, batch: Any, name: str) -> int:
-    """What a dry forward shows."""
-    try:
-        found = module(batch)
-    except ConfigError:
-        raise
-    except Exception as error:  # whatever a network raises
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise ConfigError(f"model.name={name} cannot take what its processor describes ({reason[:200]})") from None
-    if not isinstance(found, Tensor) or found.ndim != 2:
-        shape = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
-        raise ConfigError(
-            f"model.name={name} must give a matrix (batch, features), and gives {shape}; try another model.pool"
-        )
-    return found.shape[1]
 
 
 def _batch(tokeniser: Any, texts: list[str], longest: int) -> dict[str, Tensor]:

@@ -12,10 +12,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import torch
 from pydantic import Field
-from torch import nn
+from torch import Tensor, nn
 
 from rince.encoders.adapter import AdaptedModel, Adapter
+from rince.encoders.encoder import shapes_of
 from rince.encoders.features import Features, FeatureSettings
 from rince.errors import ConfigError
 from rince.sources.part import Part
@@ -71,24 +73,43 @@ class PretrainedModel(AdaptedModel):
         """The network, loaded once in a process."""
 
     @property
+    def idle(self) -> set[str]:
+        """What the other choice of `tune` would have."""
+        return {"batch_norm"} if self.tune == "adapter" else {"hidden", "standardise", "features"}
+
+    @property
     def identity(self) -> str:
         """Of the network: a run must not be looked at with other weights than it was trained on."""
         return self.network.identity
 
     @property
     def starts_from_weights(self) -> bool:
-        """That `optimizer.backbone_lr` is for."""
-        return self.tune == "all"
+        """The network does where it is trained; an adapter, where it starts from a run."""
+        return self.tune == "all" or self.start_from is not None
 
     def prepare(self, source: Source, views: Any, *, facts: dict[str, Any], seed: int) -> Source:
         """What is trained on: with `adapter` the features of the samples, else what the network takes."""
+        whole = source.whole if isinstance(source, Part) else source
+        fitted = self.network.fit(whole)
+        if self.tune == "adapter":
+            if self.features.views and not getattr(fitted, "views_differ", True):
+                raise ConfigError(
+                    f"model.features.views={self.features.views} would all be the same: views of a {source.thing} "
+                    "differ by the words left out; set views.word_dropout, such as 0.1, or model.features.views=0"
+                )
+            fitted = Features(
+                fitted,
+                self.network,
+                self.features,
+                seed=seed,
+                standardise=self.standardise,
+                seen=facts,
+                drawn=views.model_dump(mode="json") if self.features.views else {},
+                measured=source.part_rows if isinstance(source, Part) else None,
+            )
         if isinstance(source, Part):  # features are made and kept of the whole
-            return Part(self.prepare(source.whole, views, facts=facts, seed=seed), source.part_rows, source.set_aside)
-        fitted = self.network.fit(source)
-        if self.tune == "all":
-            return fitted
-        seen = facts | ({"views": views.model_dump(mode="json")} if self.features.views else {})
-        return Features(fitted, self.network, self.features, seed=seed, standardise=self.standardise, seen=seen)
+            return Part(fitted, source.part_rows, source.set_aside)
+        return fitted
 
     def build(self, shape: Sequence[int]) -> nn.Module:
         """The adapter, or a copy of the network that is trained."""
@@ -114,6 +135,7 @@ class Finetuned(nn.Module):
         network.requires_grad_(True)
         for norm in self._norms() if frozen_norm else ():
             norm.requires_grad_(False)
+        self.train()  # a network is loaded in the state of testing, without dropout
 
     def forward(self, batch: Any) -> Any:
         """What the network makes of a batch."""
@@ -148,10 +170,33 @@ class PretrainedImages(PretrainedModel):
 
 
 def takes_images(source: Source) -> Source:
-    """A source of images, as it is."""
-    if len(source.shape) != 3:
+    """A source of images in colour, as it is."""
+    if len(source.shape) != 3 or source.shape[0] != 3:
+        looks = f" of the shape {source.shape}" if source.shape else ""
         raise ConfigError(
-            f"the network takes images, and a {source.thing} of {source.source!r} has the shape {source.shape}; choose "
-            "another model.kind"
+            f"the network takes images in colour, and {source.source!r} holds {source.thing}s{looks}; choose another "
+            "model.kind, or for images in gray give views.mean and views.std three numbers"
         )
     return source
+
+
+@torch.inference_mode()
+def width_of(module: nn.Module, batch: Any, name: str) -> int:
+    """Length of the features of a network, as a dry forward shows it; refuses what gives no matrix.
+
+    Args:
+        module: in the state of testing.
+        batch: as it will get them.
+        name: of the network, for messages.
+    """
+    try:
+        found = module(batch)
+    except ConfigError:
+        raise
+    except Exception as error:  # whatever a network raises
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise ConfigError(f"model.name={name} cannot take {shapes_of(batch)} ({reason[:200]})") from None
+    if not isinstance(found, Tensor) or found.ndim != 2:
+        shape = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
+        raise ConfigError(f"model.name={name} must give a matrix (batch, features), and gives {shape}; take another")
+    return found.shape[1]

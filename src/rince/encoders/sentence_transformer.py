@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from rince.encoders.pretrained import Network, PretrainedModel
 from rince.encoders.tokens import Tokenised, Tokens, takes_texts
-from rince.encoders.weights import SAFE, digest_of_tensors, loaded, model_place
+from rince.encoders.weights import SAFE, digest_of_tensors, digest_of_tokeniser, loaded, model_place
 from rince.errors import ConfigError
 from rince.files import fingerprint_of
 from rince.sources.source import Source
@@ -79,13 +79,14 @@ def _network(name: str, revision: str | None, prompt_name: str | None) -> Networ
         modules=[repr(each) for each in model],
         prompt=prompt,
         longest=longest,
+        tokeniser=digest_of_tokeniser(model.tokenizer),
     )
 
     def tokenise(texts: Sequence[str]) -> Tokens:
         return _tokens(model, texts, prompt)
 
     def fit(source: Source) -> Source:
-        takes_texts(source, "sentence-transformers")
+        takes_texts(source, "model.kind=sentence-transformers")
         padding = {"input_ids": int(model.tokenizer.pad_token_id or 0)}
         return Tokenised(source, tokenise, longest=longest, padding=padding, identity=identity)
 

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, Literal
 
+import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from rince.encoders.pretrained import Network, PretrainedImages, takes_images
+from rince.encoders.pretrained import Network, PretrainedImages, takes_images, width_of
 from rince.encoders.weights import digest_of_tensors
 from rince.errors import ConfigError
 from rince.files import fingerprint_of
@@ -31,12 +32,7 @@ class TimmModel(PretrainedImages):
     def input_of(self) -> tuple[int, Sequence[float], Sequence[float]]:
         """What timm says of its pretraining."""
         config: dict[str, Any] = self.network.module.model.pretrained_cfg  # type: ignore[assignment, union-attr]
-        _, height, width = config["input_size"]
-        if height != width:
-            raise ConfigError(
-                f"model.name={self.name} takes images of {height} × {width} pixels; only squares are made here"
-            )
-        return int(height), tuple(config["mean"]), tuple(config["std"])
+        return _size(config, self.name), tuple(config["mean"]), tuple(config["std"])
 
 
 class _Features(nn.Module):
@@ -67,5 +63,14 @@ def _network(name: str) -> Network:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise ConfigError(f"timm cannot make model.name={name} ({reason[:200]})") from None
     module = _Features(model).eval().requires_grad_(False)
-    identity = fingerprint_of(kind="timm", weights=digest_of_tensors(module.state_dict()))
-    return Network(module, int(model.num_features), identity, takes_images, f"timm's {name}", at_once=32)
+    size = _size(model.pretrained_cfg, name)
+    width = width_of(module, torch.zeros(1, 3, size, size), name)  # not always `num_features`
+    identity = fingerprint_of(kind="timm", name=name, weights=digest_of_tensors(module.state_dict()))
+    return Network(module, width, identity, takes_images, f"timm's {name}", at_once=32)
+
+
+def _size(config: dict[str, Any], name: str) -> int:
+    _, height, width = config["input_size"]
+    if height != width:
+        raise ConfigError(f"model.name={name} takes images of {height} × {width} pixels; only squares are made here")
+    return int(height)

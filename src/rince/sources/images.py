@@ -66,7 +66,7 @@ class ImageData(DataSettings):
             limit=limit,
         )
         maker = views.build()
-        if isinstance(images, MemoryImages) and images.images.shape[1] != len(maker.mean):
+        if isinstance(images, MemoryImages) and images.images.shape[1] > len(maker.mean):  # gray becomes RGB
             raise ConfigError(
                 f"images of {self.source!r} have {images.images.shape[1]} channel(s), but views.mean has "
                 f"{len(maker.mean)} number(s); give views.mean and views.std one number per channel"
@@ -123,6 +123,7 @@ class MemoryImages(InMemory, Images):
 
     def view(self, rows: Tensor, *, seed: int, epoch: int, view: int, sample_ids: Tensor) -> Tensor:
         """Crop, flip, colours."""
+        rows = with_channels(rows, len(self.made_by.mean)).contiguous()
         return self.made_by(rows, seed=seed, epoch=epoch, view=view, sample_ids=sample_ids)
 
     def plain(self, ids: Tensor) -> Tensor:

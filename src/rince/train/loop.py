@@ -41,6 +41,7 @@ from rince.train.setup import (
     rehearse,
     start_from,
     total_steps,
+    without_rank,
 )
 from rince.train.validation import Judge, Validation
 from rince.train.watch import Watch
@@ -91,7 +92,7 @@ def train(
     parts = build_parts(recipe, brought)
     goes_on = resume and (folder / CHECKPOINT).exists()
     encoder, told = _first_encoder(recipe, parts, brought, fresh=not goes_on)
-    if brought != NOTHING and not resume:
+    if (brought != NOTHING or recipe.model.identity) and not resume:  # a network that is not ours
         rehearse(recipe, parts, encoder)
     validation = Validation(recipe, parts, encoder, judge)
     told = "\n".join(filter(None, [*parts.told, told, _unused_terms(recipe, parts)]))
@@ -107,11 +108,8 @@ def train(
 
 def _unused_terms(recipe: Recipe, parts: Parts) -> str:
     """Says which terms of the loss no rank has: a ranked recipe without ranks is another method."""
-    unused = range(parts.rank_count + 1, len(recipe.terms) + 1) if recipe.ranks is not None else ()
-    if not unused:
-        return ""
-    which = ", ".join(map(str, unused))
-    return f"ranks: there are {parts.rank_count}; terms {which} of the loss are never used (data.taxonomy gives ranks)"
+    unused = without_rank(recipe, parts)
+    return unused and f"ranks: there are {parts.rank_count}; {unused} (data.taxonomy gives ranks)"
 
 
 def _first_encoder(recipe: Recipe, parts: Parts, brought: Brought, *, fresh: bool) -> tuple[Encoder, str]:
@@ -122,7 +120,7 @@ def _first_encoder(recipe: Recipe, parts: Parts, brought: Brought, *, fresh: boo
     if recipe.model.start_from and fresh:
         told = start_from(encoder, Path(recipe.model.start_from))
     if fresh and isinstance(encoder.backbone, Adapter) and encoder.backbone.standardise:
-        every = parts.source.plain(torch.arange(len(parts.source)))
+        every = parts.trained.plain(torch.arange(len(parts.trained)))
         assert isinstance(every, Tensor)  # an adapter takes vectors
         encoder.backbone.start_on(every)
     return encoder, told
@@ -138,7 +136,9 @@ def _train(
     feed = _feed(recipe, parts, runtime)
     metrics = Metrics(folder / METRICS, position, enabled=runtime.is_main)
     logger = make_logger(recipe.log.logger, folder) if runtime.is_main else None
-    progress = Progress(recipe, logger, state.steps_per_epoch, stop, enabled=runtime.is_main)
+    progress = Progress(
+        recipe, logger, state.steps_per_epoch, stop, rank_count=method.rank_count, enabled=runtime.is_main
+    )
     watch, saved_at = Watch(method.rank_count, state.steps_per_epoch), time.monotonic()
     with _interruptions() as interrupted, metrics, progress:
         progress.say(told)

@@ -9,7 +9,7 @@ from rince.config import Recipe
 from rince.hierarchy.levels import uneven_note
 from rince.ranks import RankSource
 from rince.train.schedules import learning_rates
-from rince.train.setup import NOTHING, Brought, Parts, build_encoder, build_parts, total_steps
+from rince.train.setup import NOTHING, Brought, Parts, build_encoder, build_parts, total_steps, without_rank
 
 SHOWN = 6  # notes of a source that are told in full
 SOME = 1000  # samples that stand for all, for ranks between samples
@@ -20,24 +20,24 @@ def plan(recipe: Recipe, brought: Brought = NOTHING) -> str:
     parts = build_parts(recipe, brought)
     source = parts.source
     encoder = build_encoder(recipe, source.shape, parts.group_counts, brought=brought.encoder)
-    weights = sum(p.numel() for p in encoder.parameters())
-    steps, epochs = parts.order.steps_per_epoch, recipe.train.epochs
+    trains, told = recipe.method.trains, recipe.model.told
+    weights = sum(p.numel() for p in encoder.parameters() if p.requires_grad) if trains else 0
+    steps = parts.order.steps_per_epoch
     total = total_steps(recipe, steps)
     things, trained = f"{source.thing}s", len(source) - len(parts.held_out)
     notes = list(dict.fromkeys([*parts.told, *source.notes()]))
     uneven = uneven_note(parts.paths)
-    settings = recipe.model.model_dump(exclude={"kind", "head_hidden", "dim", "compile", "start_from"})
-    network = ", ".join(f"{name} {value}" for name, value in settings.items())
     lines = [
         f"recipe     {recipe.name}, scale {recipe.scale}, seed {recipe.seed}",
         f"data       {recipe.data.source}: {trained:,} training {things}, {len(parts.paths)} classes",
         *([f"           {uneven}"] if uneven else []),
         *(f"           {note}" for note in notes[:SHOWN]),
         *([f"           … and {len(notes) - SHOWN:,} more"] if len(notes) > SHOWN else []),
-        f"encoder    {recipe.model.kind}, {weights:,} parameters" + (f" ({network})" if network else ""),
+        *source.ahead(),
+        f"encoder    {recipe.model.kind}, {weights:,} parameters trained" + (f" ({told})" if told else ""),
+        *([f"           {recipe.model.advice}"] if recipe.model.advice else []),
         *_method_lines(recipe, parts),
-        f"steps      {epochs} epochs of {steps} steps of {recipe.train.batch} {things}: {total:,} steps",
-        *_rate_lines(recipe, steps, total),
+        *_step_lines(recipe, steps, total, things),
     ]
     return "\n".join(lines)
 
@@ -65,18 +65,16 @@ def _rank_lines(recipe: Recipe, parts: Parts) -> list[str]:
         return lines + _sample_lines(parts.rank_source, parts, candidates, where)
     expected, shares = expected_positives(parts, candidates)
     lines = []
-    for i, term in enumerate(told):
+    for i, term in enumerate(told[: parts.rank_count]):
         start = "ranks      " if i == 0 else "           "
-        if i >= parts.rank_count:
-            lines.append(f"{start}{term}; never used: the taxonomy has no such rank")
-            continue
         mean = float(expected[:, i] @ shares)
         empty = [parts.paths[c][-1] for c in (expected[:, i] == 0).nonzero()[:, 0].tolist()]
         lines.append(f"{start}{term}; {mean:.1f} positives expected in {where}")
         if empty:
             names = ", ".join(empty[:8]) + (f" and {len(empty) - 8} more" if len(empty) > 8 else "")
             lines.append(f"              empty for {len(empty)} of {len(expected)} classes: {names}")
-    return lines
+    unused = without_rank(recipe, parts)
+    return lines + ([f"           {unused}"] if unused else [])
 
 
 def class_table(ranks: RankSource, classes: int) -> Tensor:
@@ -107,6 +105,14 @@ def _sample_lines(ranks: RankSource, parts: Parts, candidates: int, where: str) 
     return lines
 
 
+def _step_lines(recipe: Recipe, steps: int, total: int, things: str) -> list[str]:
+    """How many, and at which learning rates."""
+    if total == 0:
+        return ["steps      none: nothing is trained"]
+    told = f"{recipe.train.epochs} epochs of {steps} steps of {recipe.train.batch} {things}: {total:,} steps"
+    return [f"steps      {told}", *_rate_lines(recipe, steps, total)]
+
+
 def _rate_lines(recipe: Recipe, steps: int, total: int) -> list[str]:
     rates = learning_rates(recipe, steps)[:total]
     marks = sorted({0, min(recipe.schedule.warmup_epochs * steps, total - 1), total // 2, total - 1})
@@ -117,4 +123,6 @@ def _rate_lines(recipe: Recipe, steps: int, total: int) -> list[str]:
             f"{recipe.optimizer.lr:.4g}, times {schedule.factor} when the loss of the validation samples has not "
             f"fallen for {schedule.patience} epochs"
         )
-    return [f"lr         {recipe.optimizer.kind}, {told}"]
+    slower = recipe.optimizer.backbone_lr
+    share = "" if slower is None else f"; of the network {slower / recipe.optimizer.lr:.3g} of that"
+    return [f"lr         {recipe.optimizer.kind}, {told}{share}"]

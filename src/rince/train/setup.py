@@ -294,6 +294,14 @@ def _few(names: Sequence[str]) -> str:
     return ", ".join(names[:NAMED]) + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")
 
 
+def without_rank(recipe: Recipe, parts: Parts) -> str:
+    """Which terms of the loss have no rank, in a few words; empty if all have one."""
+    first, last = parts.rank_count + 1, len(recipe.terms)
+    if recipe.ranks is None or first > last:
+        return ""
+    return f"term {last} has no rank here" if first == last else f"terms {first} to {last} have no rank here"
+
+
 def _check_terms(recipe: Recipe, rank_count: int) -> None:
     if recipe.ranks is None:
         return

@@ -23,8 +23,15 @@ class VectorViewSettings(Section):
         0.0, description="share of the coordinates that are 0 in a view; the others grow by as much"
     )
 
+    @property
+    def changes_nothing(self) -> bool:
+        """Whether a view is the vector itself."""
+        return not self.noise and not self.dropout
+
     def make(self, vectors: Tensor, *, seed: int, epoch: int, view: int, sample_ids: Tensor) -> Tensor:
         """A view of `(batch, dim)` vectors with these `(batch,)` ids, on their device."""
+        if self.changes_nothing:
+            return vectors
         dim = vectors.shape[1]
         drawn = uniform(seed, epoch, view, sample_ids, 2 * dim if self.dropout else dim)
         if self.noise:

@@ -1,0 +1,408 @@
+"""Pretrained networks as encoders: what they make of samples, against the libraries they come from; and bad ones."""
+
+import json
+import shutil
+import sys
+import types
+
+import pytest
+import torch
+import transformers
+from efficientnet_lite_pytorch import EfficientNet
+from sentence_transformers import SentenceTransformer
+from torch import nn
+
+from rince.encoders import efficientnet_lite, timm
+from rince.encoders.efficientnet_lite import EfficientNetLiteModel
+from rince.encoders.huggingface import HuggingFaceModel
+from rince.encoders.pretrained import Finetuned
+from rince.encoders.sentence_transformer import SentenceTransformerModel
+from rince.encoders.timm import TimmModel
+from rince.errors import ConfigError
+from rince.sources.images import ImageData
+from rince.sources.texts import Texts
+from rince.sources.vectors import Vectors
+from rince.views.pixels import PixelViewSettings
+from rince.views.texts import TextViewSettings
+from rince.views.vectors import VectorViewSettings
+from train.small_networks import (
+    MEAN,
+    SIZE,
+    STD,
+    sentences,
+    write_bert,
+    write_images,
+    write_processor,
+    write_resnet,
+    write_sentence_model,
+    write_vit,
+)
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("models")
+    write_vit(folder / "vit")
+    write_resnet(folder / "resnet")
+    write_bert(folder / "bert")
+    write_sentence_model(folder / "sentences")
+    write_sentence_model(folder / "without-prompt", include_prompt=False)
+    return folder
+
+
+def huggingface(folder, **settings):
+    return HuggingFaceModel(kind="huggingface", name=str(folder), **settings)
+
+
+def texts(number=30, **views):
+    made, labels = sentences(number)
+    names = tuple(sorted(set(labels)))
+    numbers = torch.tensor([names.index(label) for label in labels])
+    return Texts("texts.csv", tuple(made), numbers, names, TextViewSettings(**views))
+
+
+def features_of(model, source, rows):
+    fitted = model.network.fit(source)
+    with torch.no_grad():
+        return model.network.module(fitted.plain(torch.tensor(rows)))
+
+
+@pytest.mark.parametrize("pool", ["cls", "mean", "pooler"])
+def test_features_of_texts_are_pooled_as_said(pool, models):
+    source, model = texts(), huggingface(models / "bert", pool=pool)
+    found = features_of(model, source, range(30))
+    bert = transformers.AutoModel.from_pretrained(models / "bert").eval()
+    tokeniser = transformers.AutoTokenizer.from_pretrained(models / "bert")
+    assert model.network.width == 16
+    for row, text in enumerate(source.texts):  # one by one, so that nothing is padded
+        with torch.no_grad():
+            made = bert(**tokeniser(text, return_tensors="pt"))
+        expected = {
+            "cls": made.last_hidden_state[0, 0],
+            "mean": made.last_hidden_state[0].mean(dim=0),
+            "pooler": made.pooler_output[0],
+        }[pool]
+        assert found[row] == pytest.approx(expected, abs=1e-5)
+
+
+def test_a_text_alone_is_the_same_text_among_longer_ones(models):
+    source = texts()
+    for model in (
+        huggingface(models / "bert"),
+        SentenceTransformerModel(kind="sentence-transformers", name=str(models / "sentences")),
+    ):
+        together = features_of(model, source, range(30))
+        assert len({len(text) for text in source.texts}) > 5
+        for row in range(30):
+            assert features_of(model, source, [row])[0] == pytest.approx(together[row], abs=1e-5)
+
+
+@pytest.mark.parametrize("prompt", [None, "query", "plain"])
+@pytest.mark.parametrize("folder", ["sentences", "without-prompt"])
+def test_a_sentence_model_keeps_pooling_prompts_and_normalisation(folder, prompt, models):
+    source = texts()
+    model = SentenceTransformerModel(kind="sentence-transformers", name=str(models / folder), prompt=prompt)
+    found = features_of(model, source, range(30))
+    theirs = SentenceTransformer(str(models / folder), device="cpu")
+    expected = theirs.encode(list(source.texts), prompt_name=prompt, convert_to_tensor=True)
+    assert found == pytest.approx(expected, abs=1e-5)
+    assert found.norm(dim=1) == pytest.approx(torch.ones(30), abs=1e-5)
+    if prompt == "query":
+        assert (found - features_of(model.model_copy(update={"prompt": None}), source, range(30))).abs().max() > 0.01
+
+
+def test_the_default_prompt_of_a_model_is_used(models, tmp_path):
+    shutil.copytree(models / "sentences", tmp_path / "asks")
+    said = json.loads((tmp_path / "asks" / "config_sentence_transformers.json").read_text())
+    (tmp_path / "asks" / "config_sentence_transformers.json").write_text(
+        json.dumps(said | {"default_prompt_name": "query"})
+    )
+    default = SentenceTransformerModel(kind="sentence-transformers", name=str(tmp_path / "asks"))
+    named = SentenceTransformerModel(kind="sentence-transformers", name=str(models / "sentences"), prompt="query")
+    assert torch.equal(features_of(default, texts(), range(9)), features_of(named, texts(), range(9)))
+    assert default.identity == named.identity
+
+
+@pytest.mark.parametrize("pool", ["cls", "mean", "pooler"])
+def test_features_of_images_are_pooled_as_said(pool, models):
+    images = torch.randn(3, 3, SIZE, SIZE)
+    vit = transformers.AutoModel.from_pretrained(models / "vit").eval()
+    with torch.no_grad():
+        found, made = huggingface(models / "vit", pool=pool).network.module(images), vit(images)
+    states = made.last_hidden_state
+    assert states.shape[1] == 5  # four patches and the first token
+    by_hand = [sum(states[i, token] for token in range(5)) / 5 for i in range(3)]
+    expected = {"cls": states[:, 0], "mean": torch.stack(by_hand), "pooler": made.pooler_output}
+    assert found == pytest.approx(expected[pool], abs=1e-5)
+
+
+@pytest.mark.parametrize("pool", ["mean", "pooler"])
+def test_maps_are_averaged_over_their_places(pool, models):
+    images = torch.randn(3, 3, SIZE, SIZE)
+    network = transformers.AutoModel.from_pretrained(models / "resnet").eval()
+    with torch.no_grad():
+        found = huggingface(models / "resnet", pool=pool).network.module(images)
+        maps = network(images).last_hidden_state
+    assert found == pytest.approx(maps.flatten(2).mean(dim=2), abs=1e-5)
+    with pytest.raises(ConfigError, match="has no first token; use mean or pooler"):
+        _ = huggingface(models / "resnet", pool="cls").network
+
+
+def test_a_backbone_serves_where_there_is_no_model(tmp_path):
+    torch.manual_seed(0)
+    config = transformers.RTDetrResNetConfig(
+        embedding_size=8, hidden_sizes=[8, 16], depths=[1, 1], layer_type="basic", out_features=["stage1", "stage2"]
+    )
+    theirs = transformers.RTDetrResNetBackbone(config).eval()
+    theirs.save_pretrained(tmp_path / "backbone")
+    write_processor(tmp_path / "backbone")
+    images = torch.randn(2, 3, SIZE, SIZE)
+    with torch.no_grad():
+        found = huggingface(tmp_path / "backbone").network.module(images)
+        expected = theirs(images).feature_maps[-1].flatten(2).mean(dim=2)
+    assert found == pytest.approx(expected, abs=1e-5)
+
+
+def test_efficientnet_lite_gives_what_its_package_gives():
+    model = EfficientNetLiteModel(kind="efficientnet-lite")
+    theirs = EfficientNet.from_name("efficientnet-lite0")
+    theirs.load_state_dict(torch.load(efficientnet_lite._weights_file(0), weights_only=True))
+    theirs.eval()
+    images = torch.randn(2, 3, 64, 64)
+    with torch.no_grad():
+        found, expected = model.network.module(images), theirs.extract_features(images).flatten(2).mean(dim=2)
+    assert found == pytest.approx(expected, abs=1e-4)
+    assert (model.network.width, model.network.parameters) == (1280, 3_371_008)
+    assert model.fit_views(PixelViewSettings()).size == 224
+
+
+def test_the_recipes_own_size_mean_and_std_win_over_the_processors(models, tmp_path):
+    model = huggingface(models / "vit")
+    filled = model.fit_views(PixelViewSettings())
+    assert (filled.size, filled.mean, filled.std) == (SIZE, MEAN, STD)
+    own = {"size": 32, "mean": [0.1, 0.2, 0.3], "std": [1.0, 2.0, 3.0]}
+    for name, value in own.items():
+        filled = model.fit_views(PixelViewSettings(**{name: value}))
+        expected = {"size": SIZE, "mean": MEAN, "std": STD} | {name: value}
+        assert {key: getattr(filled, key) for key in expected} == expected
+    write_vit(tmp_path / "bare")
+    (tmp_path / "bare" / "preprocessor_config.json").unlink()
+    assert huggingface(tmp_path / "bare").fit_views(PixelViewSettings(**own)) == PixelViewSettings(**own)
+    crops = write_vit(tmp_path / "crops")
+    crop = {"do_center_crop": True, "crop_size": {"height": 20, "width": 20}, "size": {"shortest_edge": 24}}
+    write_processor(crops, image_processor_type="CLIPImageProcessor", **crop)
+    assert huggingface(crops).fit_views(PixelViewSettings()).size == 20
+
+
+def test_views_are_made_by_what_the_network_says(models, tmp_path):
+    write_images(tmp_path / "photos", 8)
+    views = huggingface(models / "vit").fit_views(PixelViewSettings())
+    source = ImageData(kind="images", source=str(tmp_path / "photos")).open("train", views)
+    plain = source.plain(torch.arange(1))
+    assert plain.shape == (1, 3, SIZE, SIZE)
+    # Noise around one colour: the mean over the image is that colour, as the processor normalises it.
+    pixels = source.images[0].double().mean(dim=(1, 2)) / 255
+    expected = (pixels - torch.tensor(MEAN)) / torch.tensor(STD)
+    assert plain.mean(dim=(2, 3))[0] == pytest.approx(expected.float(), abs=0.2)
+
+
+def other_weights(folder, models, kind):
+    changed = {"bert": write_bert, "vit": write_vit}[kind](folder / "other", seed=1)
+    return huggingface(changed).identity
+
+
+def test_a_networks_identity_is_of_all_that_features_depend_on(models, tmp_path):
+    first = huggingface(models / "bert")
+    shutil.copytree(models / "bert", tmp_path / "copy")
+    assert huggingface(tmp_path / "copy").identity == first.identity
+    words = write_bert(tmp_path / "words")
+    text = (words / "tokenizer.json").read_text()
+    (words / "tokenizer.json").write_text(text.replace('"oak"', '"elm"'))
+    acts = write_bert(tmp_path / "acts", hidden_act="relu")
+    others = [
+        other_weights(tmp_path, models, "bert"),
+        huggingface(models / "bert", pool="cls").identity,
+        huggingface(words).identity,
+        huggingface(acts).identity,
+    ]
+    found = {first.identity, *others}
+    assert len(found) == 5
+    sentence = [
+        SentenceTransformerModel(kind="sentence-transformers", name=str(models / name), prompt=prompt).identity
+        for name, prompt in (("sentences", None), ("sentences", "query"), ("without-prompt", "query"))
+    ]
+    assert len(set(sentence)) == 3
+
+
+class StandIn(nn.Module):
+    """What timm makes, as far as it is asked."""
+
+    def __init__(self, shape=(3, 16, 16), matrix=True):
+        super().__init__()
+        torch.manual_seed(0)
+        self.linear, self.matrix = nn.Linear(3, 7), matrix
+        self.num_features = 5  # not what it gives: some of timm's networks have a layer after these
+        self.pretrained_cfg = {"input_size": shape, "mean": tuple(MEAN), "std": tuple(STD)}
+
+    def forward(self, images):
+        return self.linear(images.mean(dim=(2, 3))) if self.matrix else images
+
+
+@pytest.fixture
+def stand_in(monkeypatch):
+    """A package that is not there."""
+    asked = []
+
+    def create_model(name, *, pretrained, num_classes):
+        asked.append((name, pretrained, num_classes))
+        if name == "unknown":
+            raise RuntimeError("Unknown model (unknown)")
+        return {"oblong": StandIn((3, 16, 24)), "maps": StandIn(matrix=False)}.get(name) or StandIn()
+
+    monkeypatch.setitem(sys.modules, "timm", types.SimpleNamespace(create_model=create_model))
+    timm._network.cache_clear()
+    yield asked
+    timm._network.cache_clear()
+
+
+def test_timm_is_asked_for_weights_and_no_classifier(stand_in):
+    model = TimmModel(kind="timm", name="vit")
+    assert model.network.width == 7
+    assert stand_in == [("vit", True, 0)]
+    images = torch.randn(2, 3, 16, 16)
+    assert torch.equal(model.network.module(images), StandIn()(images))
+    filled = model.fit_views(PixelViewSettings(size=8))
+    assert (filled.size, filled.mean, filled.std) == (8, MEAN, STD)
+
+
+@pytest.mark.parametrize(
+    ("name", "match"),
+    [
+        ("unknown", r"timm cannot make model.name=unknown \(Unknown model"),
+        ("oblong", "takes images of 16 × 24 pixels; only squares"),
+        ("maps", r"must give a matrix \(batch, features\), and gives \(1, 3, 16, 16\)"),
+    ],
+)
+def test_what_timm_cannot_give_is_one_clear_error(stand_in, name, match):
+    with pytest.raises(ConfigError, match=match):
+        _ = TimmModel(kind="timm", name=name).network
+
+
+def test_timm_that_is_not_there_is_said(monkeypatch):
+    monkeypatch.setitem(sys.modules, "timm", None)
+    with pytest.raises(ConfigError, match=r"needs the package timm .* or take model.kind=huggingface"):
+        _ = TimmModel(kind="timm", name="vit").network
+
+
+def bad_folder(models, folder, case):
+    """A model that cannot be, by its case."""
+    if case == "no safetensors":
+        write_vit(folder)
+        (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+    elif case == "damaged":
+        write_vit(folder)
+        (folder / "model.safetensors").write_bytes(b"nothing of the kind")
+    elif case == "no weights of this config":
+        write_vit(folder)
+        (folder / "config.json").write_text("{}")
+    elif case == "no processor":
+        write_vit(folder)
+        (folder / "preprocessor_config.json").unlink()
+    elif case == "oblong":
+        write_vit(folder)
+        write_processor(folder, size={"height": 16, "width": 24})
+    elif case == "no mean":
+        write_vit(folder)
+        write_processor(folder, image_mean=None)
+    elif case == "a processor of texts":
+        write_vit(folder)
+        write_processor(folder, image_processor_type="BertTokenizer")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("case", "match"),
+    [
+        ("no safetensors", "is a folder without safetensors; weights in other formats are not read"),
+        ("no folder", "there is no folder .*; model.name is a folder or a name on the hub"),
+        ("damaged", r"cannot be loaded \("),
+        ("no weights of this config", r"cannot be loaded \("),
+        ("no processor", r"cannot be loaded \(|does not fit"),
+        ("oblong", "does not fit: it must say a size, image_mean and image_std, and says"),
+        ("no mean", "does not fit: it must say a size, image_mean and image_std"),
+        ("a processor of texts", r"cannot be loaded \(|does not fit"),
+    ],
+)
+def test_a_model_that_cannot_be_taken_is_one_clear_error(case, match, models, tmp_path):
+    model = huggingface(bad_folder(models, tmp_path / "model", case))
+    with pytest.raises(ConfigError, match=match) as caught:
+        _ = model.network, model.fit_views(PixelViewSettings())
+    assert str(tmp_path / "model") in str(caught.value)
+
+
+def test_a_sentence_model_that_cannot_be_taken_is_one_clear_error(models, tmp_path):
+    with pytest.raises(ConfigError, match="model.prompt=ask: .* has query, document, plain"):
+        _ = SentenceTransformerModel(
+            kind="sentence-transformers", name=str(models / "sentences"), prompt="ask"
+        ).network
+    shutil.copytree(models / "sentences", tmp_path / "code")
+    parts = json.loads((tmp_path / "code" / "modules.json").read_text())
+    parts[2]["type"] = "code_of_its_own.Module"
+    (tmp_path / "code" / "modules.json").write_text(json.dumps(parts))
+    (tmp_path / "code" / "code_of_its_own.py").write_text("raise SystemExit('was run')")
+    with pytest.raises(ConfigError, match="cannot be loaded .*code_of_its_own"):
+        _ = SentenceTransformerModel(kind="sentence-transformers", name=str(tmp_path / "code")).network
+
+
+def test_what_is_not_its_kind_of_sample_is_refused(models, tmp_path):
+    vectors = Vectors("v.npz", torch.ones(2, 4), torch.tensor([0, 1]), ("a", "b"), VectorViewSettings())
+    sentence = SentenceTransformerModel(kind="sentence-transformers", name=str(models / "sentences"))
+    for model in (sentence, huggingface(models / "bert")):
+        with pytest.raises(ConfigError, match=r"reads texts, and 'v.npz' holds vectors; choose a model for those"):
+            model.network.fit(vectors)
+    with pytest.raises(ConfigError, match="reads texts, and the data is images; name a model for those"):
+        huggingface(models / "bert").fit_views(PixelViewSettings())
+    with pytest.raises(ConfigError, match=r"takes images in colour, and 'texts.csv' holds texts; choose another"):
+        huggingface(models / "vit").network.fit(texts())
+    with pytest.raises(ConfigError, match="model.kind=efficientnet-lite takes images"):
+        EfficientNetLiteModel(kind="efficientnet-lite").fit_views(TextViewSettings())
+    gray = ImageData(kind="images", source="fashion", limit=10)
+    with pytest.raises(ConfigError, match=r"holds images of the shape \(1, 32, 32\); .* give views.mean and views.std three"):
+        huggingface(models / "vit").network.fit(gray.open("train", PixelViewSettings(mean=[0.3], std=[0.3])))
+    colour = gray.open("train", huggingface(models / "vit").fit_views(PixelViewSettings()))
+    views = colour.finish(colour.load(torch.arange(2), (0,), seed=0, epoch=0), torch.device("cpu")).views
+    assert views[0].shape == colour.plain(torch.arange(2)).shape == (2, 3, SIZE, SIZE)
+
+
+def test_texts_that_are_too_long_are_cut_counted_and_said(models):
+    words = " ".join("abcdefghijklmnop")
+    source = Texts("t.csv", (words, words + " q", "a b"), torch.tensor([0, 1, 0]), ("x", "y"), TextViewSettings())
+    for model in (
+        huggingface(models / "bert"),
+        SentenceTransformerModel(kind="sentence-transformers", name=str(models / "sentences")),
+    ):
+        fitted = model.network.fit(source)
+        assert fitted.lengths.tolist() == [12, 12, 4]
+        assert fitted.notes() == ["2 texts have 12 tokens or more, and are cut there"]
+        found = model.network.module(fitted.plain(torch.arange(3)))
+        assert torch.equal(found[0], found[1])  # what comes later is not seen
+
+
+@pytest.mark.parametrize("frozen", [True, False])
+def test_batch_normalisation_is_frozen_or_trained(frozen, models):
+    model = huggingface(models / "resnet", tune="all", batch_norm="frozen" if frozen else "trained")
+    network = model.build((3, SIZE, SIZE))
+    assert isinstance(network, Finetuned)
+    before = {name: value.clone() for name, value in network.state_dict().items()}
+    network.train()
+    network(torch.randn(4, 3, SIZE, SIZE)).sum().backward()
+    norms = [each for each in network.modules() if isinstance(each, nn.BatchNorm2d)]
+    assert len(norms) > 2
+    assert all((norm.weight.grad is None) == frozen for norm in norms)
+    assert all(norm.training == (not frozen) for norm in norms)
+    same = {name: torch.equal(value, before[name]) for name, value in network.state_dict().items()}
+    assert all(same[name] == frozen for name in same if "running_mean" in name)
+    convolutions = [each for each in network.modules() if isinstance(each, nn.Conv2d)]
+    assert all(each.weight.grad is not None for each in convolutions)
+    again = model.build((3, SIZE, SIZE))  # what is trained is a copy
+    assert all(torch.equal(value, before[name]) for name, value in again.state_dict().items())
