@@ -82,7 +82,14 @@ def test_table_files_hold_the_mean_over_seeds(report):
         assert float(rows["test/flat", metric]["mean"]) == pytest.approx(other)
     text = (report.out / "table.md").read_text("utf-8")
     grids = text.split("\n\n")
-    assert [grid.rstrip().count("\n") + 1 for grid in grids] == [4, 4, 1, 3, 3, 1]  # numbers, who made them, differences
+    assert [grid.rstrip().count("\n") + 1 for grid in grids] == [
+        4,
+        4,
+        1,
+        3,
+        3,
+        1,
+    ]  # numbers, who made them, differences
     assert f"\n\nNumbers by rince {version}.\n" in text
     assert f"Numbers by rince {version}." in report.html
     assert r"\begin{tabular}" in (report.out / "table.tex").read_text("utf-8")
