@@ -62,6 +62,9 @@ def written_folder(path: Path) -> Iterator[Path]:
         inside.mkdir()
         try:
             yield inside
+            for file in filter(Path.is_file, inside.rglob("*")):
+                with file.open("rb") as written:
+                    os.fsync(written.fileno())
             for item in list(inside.iterdir()):
                 os.replace(item, path / item.name)
         finally:

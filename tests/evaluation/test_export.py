@@ -12,7 +12,7 @@ from torch import nn
 from transformers import AutoTokenizer
 
 import rince
-from evaluation.tiny_networks import image_model, text_model, write_images, write_texts
+from evaluation.tiny_networks import image_model, sentence_model, text_model, write_images, write_texts
 from rince.encoders.adapter import Adapter
 from rince.errors import ConfigError
 from rince.evaluation import export as exporting
@@ -36,6 +36,7 @@ def places(tmp_path_factory):
     folder = tmp_path_factory.mktemp("networks")
     return {
         "bert": text_model(folder / "bert"),
+        "sentences": sentence_model(folder / "sentences", folder / "bert"),
         "vit": image_model(folder / "vit", "vit"),
         "resnet": image_model(folder / "resnet", "resnet"),
         "texts": write_texts(folder / "texts.csv"),
@@ -77,7 +78,8 @@ def graph_of(folder):
 def check_texts(run, folder, texts):
     """ONNX by the tokeniser beside it, in one padded batch; sentence-transformers by itself."""
     about = json.loads((folder / "encoder.json").read_text())
-    tokens = AutoTokenizer.from_pretrained(folder)(texts, truncation=True, padding=True, return_tensors="np")
+    prompted = [about["input"]["prompt"] + text for text in texts]
+    tokens = AutoTokenizer.from_pretrained(folder)(prompted, truncation=True, padding=True, return_tensors="np")
     assert tokens["input_ids"].shape[0] == len(texts)
     assert len(set(tokens["attention_mask"].sum(axis=1))) == len(texts)  # each of another length
     graph = graph_of(folder)
@@ -112,6 +114,17 @@ def test_a_text_encoder_is_the_same_in_onnx_and_sentence_transformers(places, tm
         assert torch.equal(weights[whole], value), name
     assert "backbone.network.model.embeddings.word_embeddings.weight" in weights
     assert not torch.equal(of_texts(run, TEXTS)[0][0], of_texts(run, TEXTS)[0][1])
+
+
+@pytest.mark.slow
+def test_a_prompt_stands_before_every_text_wherever_it_is_read(places, tmp_path, capsys):
+    changes = ["model.kind=sentence-transformers", f"model.name={places['sentences']}", "model.prompt=aged"]
+    run = better(texts_run(places, tmp_path / "run", *changes), "features")
+    run.export(tmp_path / "exported")
+    about = check_texts(run, tmp_path / "exported", TEXTS)
+    assert about["input"]["prompt"] == "the old "
+    texts_run(places, tmp_path / "again", *changes, f"model.start_from={tmp_path}/exported/encoder.safetensors")
+    assert "start: all 4 tensors of the network" in capsys.readouterr().err
 
 
 @pytest.mark.slow

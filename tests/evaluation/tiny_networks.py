@@ -6,6 +6,8 @@ import json
 import numpy as np
 import torch
 from PIL import Image
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, Transformer
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
@@ -61,6 +63,15 @@ def text_model(folder):
         max_position_embeddings=16,
     )
     BertModel(config).eval().save_pretrained(folder)
+    return folder
+
+
+def sentence_model(folder, network):
+    """The same for sentence-transformers, with a prompt and vectors of unit length."""
+    transformer = Transformer(str(network), max_seq_length=14)
+    modules = [transformer, Pooling(16, pooling_mode="mean"), Normalize()]
+    prompts = {"aged": "the old ", "other": "house"}
+    SentenceTransformer(modules=modules, prompts=prompts, device="cpu").save(str(folder), create_model_card=False)
     return folder
 
 

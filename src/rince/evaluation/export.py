@@ -26,7 +26,6 @@ from rince.files import write_whole, written_folder
 from rince.sources.source import Batch
 from rince.sources.texts import UNLABELLED, Texts
 from rince.terminal import Say, nobody
-from rince.views.texts import TextViewSettings
 
 WEIGHTS, ONNX, ABOUT, SENTENCES = "encoder.safetensors", "encoder.onnx", "encoder.json", "sentence-transformer"
 OUTPUTS = ("features", "embeddings")
@@ -74,11 +73,11 @@ def export(run: TrainedRun, folder: Path, *, say: Say = nobody) -> list[Path]:
         folder: to write to; new or empty, and left so if something fails.
         say: is told what could not be written, and why.
     """
-    own = copy.deepcopy(run.encoder).cpu()  # a file is the same wherever the run was opened
-    encoder: Encoder = run.recipe.model.whole(own).cpu().float().eval()
-    network = _network_of_texts(run)
-    taken = _taken(run) if network is None else _texts_taken(network)
     with written_folder(folder) as new:
+        own = copy.deepcopy(run.encoder).cpu()  # a file is the same wherever the run was opened
+        encoder: Encoder = run.recipe.model.whole(own).cpu().float().eval()
+        network = _network_of_texts(run)
+        taken = _taken(run) if network is None else _texts_taken(network, run.recipe.seen_views)
         tensors = encoder.state_dict().items()
         state = {name: each.clone(memory_format=torch.contiguous_format) for name, each in tensors}  # none is shared
         write_whole(new / WEIGHTS, save(state, metadata={"recipe": run.recipe.name, "checkpoint": run.checkpoint}))
@@ -91,7 +90,7 @@ def export(run: TrainedRun, folder: Path, *, say: Say = nobody) -> list[Path]:
             "place": run.place or "features",
             "model": run.recipe.model.model_dump(mode="json"),
         }
-        more = [] if network is None else _write_texts(encoder, network, new, facts, say)
+        more = [] if network is None else _write_texts(encoder, network, taken, new, facts, say)
         write_whole(new / ABOUT, json.dumps(facts, indent=2, ensure_ascii=False) + "\n")
         beside = [path.name for path in new.glob(f"{ONNX}?*")]  # weights of a graph that is too large for one file
     return [folder / name for name in (WEIGHTS, ONNX, ABOUT, *beside, *more)]
@@ -112,9 +111,11 @@ def _taken(run: TrainedRun) -> _Taken:
     return _Taken(torch.zeros(2, *shape), {0: torch.export.Dim("batch")}, facts)
 
 
-def _texts_taken(network: Network) -> _Taken:
-    tokens = _tokenised(network)
-    batch = tokens.plain(torch.arange(len(EXAMPLES)))
+def _texts_taken(network: Network, views: Any) -> _Taken:
+    labels = torch.zeros(len(EXAMPLES), dtype=torch.int64)
+    tokens = network.fit(Texts("examples", EXAMPLES, labels, UNLABELLED, views))
+    assert isinstance(tokens, Tokenised)
+    batch = tokens.plain(torch.arange(len(tokens)))
     assert isinstance(batch, dict)
     axes = {0: torch.export.Dim("batch"), 1: torch.export.Dim("length", max=tokens.longest)}
     facts = {
@@ -128,30 +129,22 @@ def _texts_taken(network: Network) -> _Taken:
     return _Taken(batch, dict.fromkeys(batch, axes), facts)
 
 
-def _tokenised(network: Network) -> Tokenised:
-    """A few texts, as the network takes them."""
-    labels = torch.zeros(len(EXAMPLES), dtype=torch.int64)
-    found = network.fit(Texts("examples", EXAMPLES, labels, UNLABELLED, TextViewSettings()))
-    assert isinstance(found, Tokenised)
-    return found
-
-
-def _write_texts(encoder: Encoder, network: Network, folder: Path, facts: dict[str, Any], say: Say) -> list[str]:
+def _write_texts(
+    encoder: Encoder, network: Network, taken: _Taken, folder: Path, facts: dict[str, Any], say: Say
+) -> list[str]:
     """The tokeniser's files, and the folder for sentence-transformers; returns their names, and adds to the facts."""
-    tokens = _tokenised(network)
-    tokeniser = copy.deepcopy(network.tokeniser)
-    tokeniser.model_max_length = tokens.longest
+    tokeniser, longest, place = copy.deepcopy(network.tokeniser), taken.facts["longest"], facts["place"]
+    tokeniser.model_max_length = longest
     tokeniser(list(EXAMPLES), truncation=True, padding=True)  # its file says so from then on
     written = (Path(path).name for path in tokeniser.save_pretrained(folder))
     names = sorted(name for name in written if (folder / name).exists())
-    place = facts["place"]
     if isinstance(encoder.head, SideBySide) and place == "embeddings":  # parts of one vector are normalised separately
         say(f"{SENTENCES} gives features: the library has no modules for two heads side by side")
         place = "features"
     with torch.no_grad():
-        made = dict(zip(OUTPUTS, _Both(encoder)(tokens.plain(torch.arange(len(EXAMPLES)))), strict=True))
+        made = dict(zip(OUTPUTS, _Both(encoder)(taken.batch), strict=True))
     try:
-        model = sentence_transformer(encoder, network, longest=tokens.longest, place=place)
+        model = sentence_transformer(encoder, network, longest=longest, place=place)
         write_sentence_transformer(model, folder / SENTENCES, EXAMPLES, made[place])
     except ConfigError as error:
         say(f"no folder {SENTENCES} is written: {error}")
