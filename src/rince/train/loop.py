@@ -26,7 +26,7 @@ from rince.encoders.encoder import Encoder
 from rince.errors import ConfigError, DataError
 from rince.methods.method import Given, Method, Outcome
 from rince.sources.feed import Feed, Step
-from rince.train.checkpoint import load_checkpoint, save_checkpoint
+from rince.train.checkpoint import check_network, load_checkpoint, save_checkpoint
 from rince.train.progress import Progress
 from rince.train.record import BEST, CHECKPOINT, METRICS, Metrics, check_data, create_run, locked
 from rince.train.runtime import Runtime, check_logger, is_first_process, make_logger
@@ -91,6 +91,8 @@ def train(
     check_brought(recipe, brought)
     parts = build_parts(recipe, brought)
     goes_on = resume and (folder / CHECKPOINT).exists()
+    if goes_on and recipe.model.identity:
+        check_network(load_checkpoint(folder / CHECKPOINT, STATE), recipe.model, folder)
     encoder, told = _first_encoder(recipe, parts, brought, fresh=not goes_on)
     if (brought != NOTHING or recipe.model.identity) and not resume:  # a network that is not ours
         rehearse(recipe, parts, encoder)
