@@ -24,7 +24,7 @@ from rince.files import write_out
 
 RATES, EPOCHS = (0.0003, 0.001, 0.003), (10, 30)
 ROWS = ("scl-in", "scl-out")
-COUNTS = "validation/class/recall@1"
+COUNTS = "class/recall@1"
 
 
 def main() -> None:

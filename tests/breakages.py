@@ -592,8 +592,8 @@ BREAKAGES = (
     Breakage("levels-share-one-curve", "{level: min(number, last)", "{level: 0", f"{JUDGE} -k every_level"),
     Breakage(
         "after-the-head-is-before",
-        "test=Samples(self.test.embeddings, self.test.levels)",
-        "test=Samples(self.test.features, self.test.levels)",
+        "test=Samples(self.test.embeddings, self.test.levels",
+        "test=Samples(self.test.features, self.test.levels",
         f"{METRICS} -k after_the_head",
     ),
     Breakage(
@@ -604,8 +604,8 @@ BREAKAGES = (
     ),
     Breakage(
         "ties-of-inliers-count-nothing",
-        "inlier_scores, right=True)\n    return twice",
-        "inlier_scores)\n    return twice",
+        "searchsorted(ascending, inlier_scores, right=True)",
+        "searchsorted(ascending, inlier_scores)",
         "tests/unit/test_outliers.py -k shares",
     ),
     Breakage(
@@ -668,6 +668,42 @@ BREAKAGES = (
         "len(order) > 2 and mean == order[1]",
         "len(order) > 1 and mean == order[1]",
         f"{TABLES} -k of_two_rows",
+    ),
+    Breakage(
+        "pairs-torn-apart",
+        "[means[ours][metric] - means[theirs][metric] for",
+        "[means[ours][metric] - means[theirs][metric].flip(0) for",
+        f"{TABLES} -k differences",
+    ),
+    Breakage(
+        "every-difference-above-zero-is-a-gain",
+        "above, below = difference.low > 0, difference.high < 0",
+        "above, below = difference.mean > 0, difference.mean < 0",
+        f"{TABLES} -k differences",
+    ),
+    Breakage(
+        "seeds-not-averaged",
+        "torch.stack([values.double() for values in side]).mean(dim=0)",
+        "side[0].double()",
+        "tests/unit/test_paired.py -k scipy",
+    ),
+    Breakage(
+        "interval-of-ninety",
+        "LOW, HIGH = 0.025, 0.975",
+        "LOW, HIGH = 0.05, 0.95",
+        "tests/unit/test_paired.py -k scipy",
+    ),
+    Breakage(
+        "places-in-one-grid",
+        "if parse(metric).place == place)",
+        "if place == PLACES[0])",
+        f"{TABLES} -k grid_of_its_own",
+    ),
+    Breakage(
+        "stale-queries-compared",
+        "(found.checkpoint, found.tests) == (run.checkpoint, tests)",
+        "True",
+        "tests/unit/test_report.py -k this_checkpoint",
     ),
     Breakage(
         "star-is-the-first-it-fits",

@@ -25,8 +25,10 @@ from rince.evaluation import (
     neighbour_score,
     recall_at_k,
 )
+from rince.evaluation.evaluate import evaluate
 from rince.evaluation.judge import judge
 from rince.evaluation.metrics import parse
+from rince.evaluation.queries import read_queries
 from rince.evaluation.samples import Samples, read_samples
 from rince.evaluation.trained import Embedded, embed_once, made_of, open_trained
 from rince.sources.image_files import find_images
@@ -97,6 +99,51 @@ def test_results_are_what_the_functions_give_on_features_made_by_hand(run):
     assert results["data"]["fashion"] == {side: noted[side]["fingerprint"] for side in judged}
     assert results["protocol"].keys() == {parse(name).protocol for name in results["metrics"]}
     assert "L-BFGS" in results["protocol"]["probe/accuracy"]
+
+
+def test_embeddings_after_the_head_are_judged_beside_the_features(run, pictures):
+    rince("evaluate", run, "--outliers", pictures)
+    metrics = json.loads((run / "results.json").read_text())["metrics"]
+    kept = {name: load_file(run / "features" / f"{name}.safetensors")["embeddings"] for name in
+            ("train", "test", f"outliers-{pictures.name}")}  # fmt: skip
+    train, test, outliers = kept.values()
+    labels = [load_images("fashion", split, limit=limit).labels for split, limit in (("train", 200), ("test", None))]
+    asked = {"query_labels": labels[1], "gallery_labels": labels[0]}
+    gaussians = ClassGaussians(train, labels[0])
+    expected = {
+        "retrieval/class/recall@1": recall_at_k(test, train, **asked),
+        "retrieval/class/map": mean_average_precision(test, train, **asked),
+        "probe/accuracy": linear_probe(train, test, train_labels=labels[0], test_labels=labels[1]).accuracy,
+        f"outliers/{pictures.name}/auroc": auroc(gaussians.score(test), gaussians.score(outliers)),
+    }
+    for name, value in expected.items():
+        assert metrics[f"{name} after the head"] == pytest.approx(value, abs=1e-6), name
+        assert metrics[f"{name} after the head"] != metrics[name]
+    found = read_queries(run)
+    assert found.checkpoint == json.loads((run / "results.json").read_text())["checkpoint"]
+    noted = json.loads((run / "figures.json").read_text())["sets"]["fashion"]
+    assert found.tests == {"": noted["test"]["fingerprint"]}
+    assert len(found.values) == 2 * (1 + 9 + 2 + 3)
+    for name, values in found.values.items():
+        assert values.shape == (2000,)
+        assert values.dtype == torch.float32
+        assert float(values.double().nanmean()) == pytest.approx(metrics[name], abs=1e-6), name
+    (run / "queries.safetensors").write_bytes(b"cut short")
+    assert read_queries(run) is None
+
+
+@pytest.mark.parametrize("changes", [{"classifies": True}, {"head": torch.nn.Identity()}], ids=["classes", "no head"])
+def test_what_is_no_head_is_not_judged_again(changes, run, monkeypatch):
+    trained = open_trained(run)
+    assert trained.has_head
+    if "head" in changes:
+        trained.encoder.head = changes["head"]
+    else:
+        monkeypatch.setattr(type(trained.recipe.method), "classifies", True)
+    assert not trained.has_head
+    monkeypatch.setattr("rince.evaluation.evaluate.open_trained", lambda *_, **__: trained)
+    monkeypatch.setattr("rince.evaluation.evaluate.classify", lambda run, source, **_: source.labels)
+    assert all(parse(name).place == "before" for name in evaluate(run).metrics)
 
 
 def test_features_are_kept_until_the_checkpoint_changes(run):

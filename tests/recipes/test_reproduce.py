@@ -1,5 +1,6 @@
 """`rince reproduce` on a table of its own: runs, skips, resumes, goes on past a failure, and tells the truth."""
 
+import csv
 import json
 import os
 import signal
@@ -9,11 +10,14 @@ import time
 
 import pytest
 import yaml
+from safetensors.torch import load_file
 
 from rince import __version__ as version
 from rince import reproduce
 from rince.errors import ConfigError
+from rince.evaluation.paired import paired_difference
 from rince.report import tables
+from rince.report.differences import between, unpacked
 from train.tiny import TINY, rince, write_recipe
 
 LOADED = """
@@ -38,6 +42,7 @@ def table(tmp_path, monkeypatch):
             "title": "Tiny",
             "data": "fashion",
             "columns": {"probe/accuracy": "Accuracy", "retrieval/group/map": "mAP"},
+            "compare": [["τ₂ = 0.4", "first"]],
             "rows": {"first": [[50.0, 1.0], None], "τ₂ = 0.4": [60.0, 0.7], "bad": [1, 2], "reported": [3, 4]},
             "runs": {
                 "first": [str(recipe)],
@@ -47,6 +52,7 @@ def table(tmp_path, monkeypatch):
         },
         "later": {"title": "Later", "columns": {"a": "A"}, "rows": {"x": [1]}, "runs": {}},
     }
+    written["wrong"] = written["tiny"] | {"compare": [["first", "reported"]]}
     path = tmp_path / "tables.yaml"
     path.write_text(yaml.safe_dump(written, allow_unicode=True, sort_keys=False))
     for module in (tables, reproduce):
@@ -68,7 +74,8 @@ def test_a_table_is_run_and_only_what_is_left_is_run_again(table, tmp_path):
     assert f"{100 * accuracy:.1f}" in lines[2]
     assert "(50.00 ± 1.00)" in lines[2]
     assert lines[5] == "| reported | (3.00) | (4.0000) |"  # mAP is no percentage
-    assert lines[-1] == f"Numbers by rince {version}."
+    assert [line for line in lines if line.startswith("| recipe, after the head")]
+    assert f"Numbers by rince {version}." in lines
     kept = json.loads((out / "summary" / "tau2-0.4-seed-1.json").read_text())
     assert kept["recipe"]["loss"]["terms"][1]["temperature"] == 0.25
     assert kept["commands"][0].startswith("rince train ")
@@ -82,6 +89,24 @@ def test_a_table_is_run_and_only_what_is_left_is_run_again(table, tmp_path):
     assert "±" in two_seeds[2].partition("(")[0]
     rince("reproduce", "tiny", "--out", out, "--rows", "first", "--seeds", 1)
     assert (out / "table.md").read_text().splitlines() == two_seeds  # rows not asked for now keep their numbers
+    for folder in (out, out / "summary"):
+        with (folder / "differences.csv").open(encoding="utf-8") as file:
+            found = {row["metric"]: row for row in csv.DictReader(file)}
+        assert len(found) == 4
+    for name, row in found.items():
+        of_rows = [[run / f"seed-{seed}" for seed in (1, 2)] for run in (runs / "tau2-0.4", runs / "first")]
+        values = [[load_file(run / "queries.safetensors")[name] for run in row_of] for row_of in of_rows]
+        expected = paired_difference(*values)
+        assert [float(row[key]) for key in ("difference", "low", "high")] == pytest.approx(expected, abs=2e-4)
+        means = [
+            json.loads((run / "results.json").read_text())["metrics"][name] for row_of in of_rows for run in row_of
+        ]
+        assert float(row["difference"]) == pytest.approx((sum(means[:2]) - sum(means[2:])) / 2, abs=1e-4)
+    assert any(line.startswith("| difference, after the head |") for line in two_seeds)
+    # What is kept is enough: without the runs, for any two rows.
+    means = unpacked((out / "summary" / "queries.npz").read_bytes())
+    (again,) = between(means, [("first", "τ₂ = 0.4")], list(found))
+    assert again.cells["retrieval/group/map"].mean == pytest.approx(-float(found["retrieval/group/map"]["difference"]))
 
 
 def test_a_row_that_fails_does_not_stop_the_others(table, tmp_path):
@@ -131,8 +156,9 @@ def test_a_dry_run_lists_and_estimates(table, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["nothing"], "there is no table 'nothing'; there are tiny, later"),
+        (["nothing"], "there is no table 'nothing'; there are tiny, later, wrong"),
         (["later"], "'later' has no recipes yet"),
+        (["wrong"], "table 'wrong' compares 'reported', which is no row that can be run"),
         (["tiny", "--rows", "firts"], "no row 'firts' that can be run; there are 'first'"),
         (["tiny", "--data", "nowhere"], "--data nowhere is no folder"),
         (["tiny", "--data", "."], "holds no fashion"),
@@ -173,7 +199,8 @@ def test_a_run_is_done_when_the_numbers_of_its_table_are_there(tmp_path):
     kth, other = tmp_path / "kth", tmp_path / "ucf101"
     overrides = ("scale=reduced", f"data.source={kth}")
     (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "last.ckpt").touch()
+    for name in ("last.ckpt", "queries.safetensors"):
+        (tmp_path / "run" / name).touch()
 
     def done(names, **wanted):
         results = {"metrics": dict.fromkeys(names, 0.5), "step": 3, "of_steps": 3}
@@ -187,6 +214,8 @@ def test_a_run_is_done_when_the_numbers_of_its_table_are_there(tmp_path):
     assert not done(["probe/accuracy"], finetuned_on=(str(kth),))
     assert done(["outliers/b/auroc"], outliers=("a/b",))
     assert not done(["outliers/b/auroc_tied"], outliers=("a/b",))
+    (tmp_path / "run" / "queries.safetensors").unlink()  # judged by an older rince
+    assert not done(["outliers/b/auroc"], outliers=("a/b",))
 
 
 def test_tables_on_imagenet_name_their_outliers_by_lists(tmp_path):

@@ -7,6 +7,7 @@ from scipy.stats import bootstrap
 
 from rince.errors import ConfigError, DataError
 from rince.evaluation.paired import interval_of_means, paired_difference
+from rince.evaluation.queries import Queries, mean_over_seeds, read_queries, write_queries
 
 
 def seeds(seed, number, queries=400, gain=0.0):
@@ -78,3 +79,20 @@ def test_bad_input_is_named(ours, theirs, error, match):
         paired_difference(ours, theirs)
     with pytest.raises(ConfigError, match="resamples must be at least 1, got 0"):
         paired_difference([torch.ones(3)], [torch.ones(3)], resamples=0)
+
+
+def test_seeds_are_averaged_where_they_saw_the_same_samples(tmp_path):
+    def run(number, own, other):
+        values = {"probe/accuracy": torch.full((3,), number), "probe/accuracy on x": torch.full((3,), 10 * number)}
+        return Queries("check", {"": own, "x": other}, values)
+
+    means = mean_over_seeds([run(1.0, "a", "b"), run(4.0, "a", "c")])
+    assert {name: each.tolist() for name, each in means.items()} == {"probe/accuracy": [2.5] * 3}
+    write_queries(tmp_path, run(1.0, "a", "b"))
+    found = read_queries(tmp_path)
+    assert found[:2] == ("check", {"": "a", "x": "b"})
+    assert {name: each.tolist() for name, each in found.values.items()} == {
+        "probe/accuracy": [1.0] * 3,
+        "probe/accuracy on x": [10.0] * 3,
+    }
+    assert read_queries(tmp_path / "nowhere") is None

@@ -76,7 +76,7 @@ class Table:
     def at(self, place: Place) -> Table:
         """Its columns of one place; after the head, its rows that have any number there."""
         metrics = at_place(self.metrics, place)
-        rows = [Row(row.name, row.seeds, {metric: row.cells[metric] for metric in metrics}) for row in self.rows]
+        rows = [replace(row, cells={metric: row.cells[metric] for metric in metrics}) for row in self.rows]
         kept = [row for row in rows if place == "before" or any(cell.values for cell in row.cells.values())]
         return Table(metrics, tuple(kept))
 
@@ -143,7 +143,7 @@ def beside_the_paper(table: str, results: dict[str, list[dict[str, Any]]]) -> Ta
 
     Args:
         table: its name in `paper_numbers.yaml`.
-        results: row → results of its seeds; rows may be missing.
+        results: row → results of its seeds; rows may be missing, and those that it does not name come last.
     """
     known = paper_tables()[table]
     measured = list(dict.fromkeys(name for group in results.values() for each in group for name in each["metrics"]))
@@ -151,7 +151,8 @@ def beside_the_paper(table: str, results: dict[str, list[dict[str, Any]]]) -> Ta
     before = list(known.get("columns") or at_place(usual, "before"))
     behind = [parse(name)._replace(place="after").name for name in before if parse(name).metric.both_places]
     metrics = before + [name for name in behind if name not in before and fitting(measured, name)]
-    rows = [_row(name, results.get(name, []), metrics, table, name) for name in known.get("rows") or known["runs"]]
+    names = dict.fromkeys([*(known.get("rows") or known["runs"]), *results])
+    rows = [_row(name, results.get(name, []), metrics, table, name) for name in names]
     return Table(tuple(metrics), tuple(_marked(rows, metrics)))
 
 
