@@ -138,9 +138,7 @@ def _train(
     feed = _feed(recipe, parts, runtime)
     metrics = Metrics(folder / METRICS, position, enabled=runtime.is_main)
     logger = make_logger(recipe.log.logger, folder) if runtime.is_main else None
-    progress = Progress(
-        recipe, logger, state.steps_per_epoch, stop, rank_count=method.rank_count, enabled=runtime.is_main
-    )
+    progress = Progress(recipe, logger, state.steps_per_epoch, stop, enabled=runtime.is_main)
     watch, saved_at = Watch(method.rank_count, state.steps_per_epoch), time.monotonic()
     with _interruptions() as interrupted, metrics, progress:
         progress.say(told)
