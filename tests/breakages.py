@@ -56,6 +56,9 @@ TABLES = "tests/unit/test_tables.py"
 TEXTS_READ = "tests/unit/test_texts.py"
 METRICS = "tests/unit/test_metrics.py"
 EXPORT = "tests/evaluation/test_export.py"
+FEATURES = "tests/unit/test_features.py"
+NETWORKS = "tests/unit/test_networks.py"
+PRETRAINED = "tests/train/test_pretrained.py"
 
 BREAKAGES = (
     # Search: ties, and samples that lie in the gallery, too.
@@ -120,8 +123,8 @@ BREAKAGES = (
     ),
     Breakage(
         "weight-decay-dropped-adam",
-        "Adam(raw.parameters(), lr=settings.lr, weight_decay=settings.weight_decay)",
-        "Adam(raw.parameters(), lr=settings.lr)",
+        "return kind(groups, lr=settings.lr, weight_decay=settings.weight_decay)",
+        "return kind(groups, lr=settings.lr)",
         f"{REPLAY} -k adam",
     ),
     Breakage("sgd-momentum-dropped", "momentum=settings.momentum, weight_decay", "momentum=0.9, weight_decay", REPLAY),
@@ -151,7 +154,7 @@ BREAKAGES = (
         "MomentumTwin(given.encoder, 0.99,",
         REPLAY,
     ),
-    Breakage("learning-rate-ignored", 'group["lr"] = rate', "pass", f"{REPLAY} -k warm-up"),
+    Breakage("learning-rate-ignored", 'group["lr"] = rate * group', 'group["share"] = group', f"{REPLAY} -k warm-up"),
     Breakage(
         "key-view-is-query-view",
         "epoch=epoch, view=number, sample_ids=drawn_by)",
@@ -758,8 +761,8 @@ BREAKAGES = (
     ),
     Breakage(
         "in-batch-one-view",
-        "torch.cat([encoder(view) for view in step.views])",
-        "torch.cat([encoder(step.views[0])] * len(step.views))",
+        "embeddings = torch.cat([encoder(view) for view in step.views])",
+        "embeddings = torch.cat([encoder(step.views[0])] * len(step.views))",
         f"{VECTORS} -k naive_loop",
     ),
     Breakage(
@@ -869,6 +872,60 @@ BREAKAGES = (
         "if source.fingerprint == self.fingerprint:",
         "if True:",
         "tests/unit/test_report.py -k changed",
+    ),
+    # Pretrained networks, and features of them.
+    Breakage(
+        "finetuned-without-dropout", "self.train()  # a network", "self.eval()  # a network", f"{PRETRAINED} -k draws"
+    ),
+    Breakage(
+        "network-at-the-rate-of-its-head",
+        '"share": settings.backbone_lr / settings.lr}',
+        '"share": 1.0}',
+        f"{PRETRAINED} -k rate_of_its_own",
+    ),
+    Breakage(
+        "standardised-by-what-is-held-out",
+        "parts.trained.plain(torch.arange(len(parts.trained)))",
+        "parts.source.plain(torch.arange(len(parts.source)))",
+        f"{PRETRAINED} -k planned",
+    ),
+    Breakage(
+        "two-heads-share-ranks",
+        "ranks_within(step, source(step.classes, step.classes)) for source in self.sources",
+        "ranks_within(step, self.sources[0](step.classes, step.classes)) for _ in self.sources",
+        f"{PRETRAINED} -k two_heads",
+    ),
+    Breakage(
+        "padding-is-averaged",
+        'mask = batch["attention_mask"]',
+        'mask = torch.ones_like(batch["attention_mask"])',
+        f"{NETWORKS} -k alone",
+    ),
+    Breakage(
+        "prompts-forgotten",
+        "return _tokens(model, texts, prompt)",
+        'return _tokens(model, texts, "")',
+        f"{NETWORKS} -k prompts",
+    ),
+    Breakage(
+        "features-of-other-weights",
+        "network=self.network.identity, samples=",
+        'network="", samples=',
+        f"{FEATURES} -k weights",
+    ),
+    Breakage("features-of-another-size", "seen=self.seen, **fixed", "seen={}, **fixed", f"{FEATURES} -k size"),
+    Breakage("fixed-views-are-one", "[view - 1], seed=self.seed", "[0], seed=self.seed", f"{FEATURES} -k fixed"),
+    Breakage(
+        "texts-in-any-order",
+        "if lengths is None else lengths.argsort(stable=True)",
+        "if lengths is None else torch.arange(len(self))",
+        f"{FEATURES} -k padded",
+    ),
+    Breakage(
+        "noise-without-end",
+        "torch.erfinv(2 * drawn[:, :dim] - 1 + 2.0**-24)",
+        "torch.erfinv(2 * (drawn[:, :dim] + 2.0**-25) - 1)",
+        f"{FEATURES} -k ends",
     ),
 )
 

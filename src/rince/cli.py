@@ -27,7 +27,12 @@ app = typer.Typer(
 )
 
 SOME_FAILED, BAD_INPUT, INTERRUPTED = 1, 2, 130
-EXTRAS = {"av": "video", "sentence_transformers": "text"}  # that bring a missing package; else `report`
+EXTRAS = {  # that bring a missing package; else `report`
+    "av": "video",
+    "sentence_transformers": "text",
+    "transformers": "pretrained",
+    "efficientnet_lite_pytorch": "pretrained",
+}
 RecipeArgument = Annotated[str, typer.Argument(help="A recipe's name, table/row (see `rince ls`), or a YAML file.")]
 Overrides = Annotated[
     list[str] | None,

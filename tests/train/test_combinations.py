@@ -29,11 +29,13 @@ RANKS = {
 METHODS = {
     "contrast": {},
     "in-batch": {},
+    "in-batch-two-heads": {},
     "contrast-two-heads": {},
     "cross-entropy": {},
     "triplet": {"margins": [0.3, 0.6, 0.9]},
     "hierarchical-triplet": {"anchors": 2, "near": 2, "random": 2},
     "fast-ap": {},
+    "frozen": {},
 }
 # Why a combination cannot be: what a person reads.
 NO_RANKS = "has no ranks; leave out `ranks`"
@@ -87,7 +89,7 @@ def recipe(folder, method, ranks, **data):
     }
     uses = part("methods", method).uses
     if "loss" in uses:
-        terms = 1 if method == "contrast-two-heads" else 3
+        terms = 1 if method.endswith("two-heads") else 3
         values["loss"] = {"terms": [{"temperature": 0.1 * (i + 1)} for i in range(terms)]}
     if "bank" in uses:
         values["bank"] = {"size": 32}
@@ -113,6 +115,9 @@ def test_a_combination_trains_or_is_refused_with_a_reason(method, ranks, folder,
         return
     assert done.returncode == 0, done.stderr
     lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    if method == "frozen":  # trains nothing
+        assert lines == []
+        return
     assert [line["step"] for line in lines] == [0, 1]
     assert lines[1]["loss"] > 0  # a loss of 0 trains nothing
 
@@ -121,6 +126,7 @@ VIDEOS = {  # what a run on videos may be trained by
     "contrast": [*RANKS],
     "triplet": ["tree", "clips"],
     "in-batch": ["tree", "clips"],
+    "in-batch-two-heads": [None],
     "contrast-two-heads": [None],
     "cross-entropy": [None],
     "hierarchical-triplet": [None],

@@ -341,16 +341,14 @@ def test_a_model_that_cannot_be_taken_is_one_clear_error(case, match, models, tm
 
 
 def test_a_sentence_model_that_cannot_be_taken_is_one_clear_error(models, tmp_path):
-    with pytest.raises(ConfigError, match="model.prompt=ask: .* has query, document, plain"):
-        _ = SentenceTransformerModel(
-            kind="sentence-transformers", name=str(models / "sentences"), prompt="ask"
-        ).network
+    with pytest.raises(ConfigError, match=r"model.prompt=ask: .* has query, document, plain"):
+        _ = SentenceTransformerModel(kind="sentence-transformers", name=str(models / "sentences"), prompt="ask").network
     shutil.copytree(models / "sentences", tmp_path / "code")
     parts = json.loads((tmp_path / "code" / "modules.json").read_text())
     parts[2]["type"] = "code_of_its_own.Module"
     (tmp_path / "code" / "modules.json").write_text(json.dumps(parts))
     (tmp_path / "code" / "code_of_its_own.py").write_text("raise SystemExit('was run')")
-    with pytest.raises(ConfigError, match="cannot be loaded .*code_of_its_own"):
+    with pytest.raises(ConfigError, match=r"cannot be loaded .*code_of_its_own"):
         _ = SentenceTransformerModel(kind="sentence-transformers", name=str(tmp_path / "code")).network
 
 
@@ -360,14 +358,16 @@ def test_what_is_not_its_kind_of_sample_is_refused(models, tmp_path):
     for model in (sentence, huggingface(models / "bert")):
         with pytest.raises(ConfigError, match=r"reads texts, and 'v.npz' holds vectors; choose a model for those"):
             model.network.fit(vectors)
-    with pytest.raises(ConfigError, match="reads texts, and the data is images; name a model for those"):
+    with pytest.raises(ConfigError, match=r"reads texts, and the data is images; name a model for those"):
         huggingface(models / "bert").fit_views(PixelViewSettings())
     with pytest.raises(ConfigError, match=r"takes images in colour, and 'texts.csv' holds texts; choose another"):
         huggingface(models / "vit").network.fit(texts())
-    with pytest.raises(ConfigError, match="model.kind=efficientnet-lite takes images"):
+    with pytest.raises(ConfigError, match=r"model.kind=efficientnet-lite takes images"):
         EfficientNetLiteModel(kind="efficientnet-lite").fit_views(TextViewSettings())
     gray = ImageData(kind="images", source="fashion", limit=10)
-    with pytest.raises(ConfigError, match=r"holds images of the shape \(1, 32, 32\); .* give views.mean and views.std three"):
+    with pytest.raises(
+        ConfigError, match=r"holds images of the shape \(1, 32, 32\); .* give views.mean and views.std three"
+    ):
         huggingface(models / "vit").network.fit(gray.open("train", PixelViewSettings(mean=[0.3], std=[0.3])))
     colour = gray.open("train", huggingface(models / "vit").fit_views(PixelViewSettings()))
     views = colour.finish(colour.load(torch.arange(2), (0,), seed=0, epoch=0), torch.device("cpu")).views

@@ -25,7 +25,7 @@ from rince.sources.part import Part, names_of, others, validation_rows
 from rince.sources.source import Source, moved
 from rince.sources.splits import names_digest
 from rince.terminal import TellDone
-from rince.train.checkpoint import load_checkpoint
+from rince.train.checkpoint import check_network, load_checkpoint
 from rince.train.record import BEST, CHECKPOINT, noted_data, recipe_of
 from rince.train.setup import NOTHING, Brought, build_encoder, total_steps
 from rince.train.validation import Place, recorded
@@ -138,11 +138,7 @@ def open_trained(
     if file == BEST and not (folder / BEST).is_file():
         raise DataError(f"{folder} has no {BEST}, which is kept where a run is judged as it goes: train.judge_every=1")
     saved = load_checkpoint(folder / file, {"encoder", "groups", "step", "steps_per_epoch"})
-    if saved.get("network", "") != recipe.model.identity:
-        raise DataError(
-            f"{folder} was trained on what other weights of model.kind={recipe.model.kind} make of its samples than "
-            "those that are there now; restore them, or train it again"
-        )
+    check_network(saved, recipe.model, folder)
     shape = tuple(saved.get("shape") or recipe.data.usual_shape(recipe.seen_views))
     encoder = build_encoder(recipe, shape, saved["groups"], brought=brought.encoder, features=saved.get("features"))
     try:

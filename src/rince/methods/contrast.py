@@ -70,7 +70,7 @@ class MomentumContrast(Momentum):
 
     def make_loss(self, recipe: Recipe) -> RankedLoss:
         """The ranked loss that is trained."""
-        return build_loss(recipe)
+        return build_loss(recipe, self.given.rank_count)
 
     def step(self, encoder: nn.Module, step: Step, *, logged: bool) -> Outcome:
         """One step of the paper: contrast with the bank as it is, push the keys, move the twin."""

@@ -26,8 +26,8 @@ class InBatch(Method):
 
     def __init__(self, recipe: Recipe, given: Given) -> None:
         super().__init__(recipe, given)
-        self.loss = build_loss(recipe)
-        self.rank_count = min(self.loss.rank_count, given.rank_count)
+        self.loss = build_loss(recipe, given.rank_count)
+        self.rank_count = self.loss.rank_count
 
     def step(self, encoder: nn.Module, step: Step, *, logged: bool) -> Outcome:
         """Gradients of the loss of the whole batch."""

@@ -157,11 +157,17 @@ class MethodKind(MethodSettings):
         return self.method(recipe, given)
 
 
-def build_loss(recipe: Recipe) -> RankedInfoNCE:
-    """The ranked loss of a recipe."""
+def build_loss(recipe: Recipe, rank_count: int | None = None) -> RankedInfoNCE:
+    """The ranked loss of a recipe.
+
+    Args:
+        recipe: of the run; it may have more terms than there are ranks.
+        rank_count: how many ranks there are. Terms beyond have no rank and are left out: one that includes closer ranks
+            would count the last rank again.
+    """
     assert recipe.loss is not None  # the recipe was checked
     return RankedInfoNCE(
-        [RankTerm(term.temperature, term.positives, term.includes_closer) for term in recipe.loss.terms],
+        [RankTerm(term.temperature, term.positives, term.includes_closer) for term in recipe.loss.terms[:rank_count]],
         over_positives=recipe.loss.over_positives,
         over_ranks=recipe.loss.over_ranks,
         allow_any_order=recipe.loss.allow_any_order,

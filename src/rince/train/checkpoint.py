@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from rince.config import ModelSettings
 from rince.errors import DataError
 from rince.files import written_whole
 
@@ -33,3 +34,12 @@ def load_checkpoint(path: Path, keys: set[str]) -> dict[str, Any]:
     if not isinstance(state, dict) or state.get("format") != FORMAT or not keys <= state.keys():
         raise DataError(f"{path} is not a checkpoint of rince, or of another version ({FORMAT!r} is expected)")
     return state
+
+
+def check_network(saved: dict[str, Any], model: ModelSettings, folder: Path) -> None:
+    """Refuses a pretrained network with other weights than the run started from."""
+    if saved.get("network", "") != model.identity:
+        raise DataError(
+            f"{folder} was trained on what other weights of model.kind={model.kind} make of its samples than those "
+            "that are there now; restore them, or train it again"
+        )

@@ -26,7 +26,7 @@ from rince.encoders.encoder import Encoder
 from rince.errors import ConfigError, DataError
 from rince.methods.method import Given, Method, Outcome
 from rince.sources.feed import Feed, Step
-from rince.train.checkpoint import load_checkpoint, save_checkpoint
+from rince.train.checkpoint import check_network, load_checkpoint, save_checkpoint
 from rince.train.progress import Progress
 from rince.train.record import BEST, CHECKPOINT, METRICS, Metrics, check_data, create_run, locked
 from rince.train.runtime import Runtime, check_logger, is_first_process, make_logger
@@ -91,6 +91,8 @@ def train(
     check_brought(recipe, brought)
     parts = build_parts(recipe, brought)
     goes_on = resume and (folder / CHECKPOINT).exists()
+    if goes_on and recipe.model.identity:
+        check_network(load_checkpoint(folder / CHECKPOINT, STATE), recipe.model, folder)
     encoder, told = _first_encoder(recipe, parts, brought, fresh=not goes_on)
     if (brought != NOTHING or recipe.model.identity) and not resume:  # a network that is not ours
         rehearse(recipe, parts, encoder)
@@ -136,9 +138,7 @@ def _train(
     feed = _feed(recipe, parts, runtime)
     metrics = Metrics(folder / METRICS, position, enabled=runtime.is_main)
     logger = make_logger(recipe.log.logger, folder) if runtime.is_main else None
-    progress = Progress(
-        recipe, logger, state.steps_per_epoch, stop, rank_count=method.rank_count, enabled=runtime.is_main
-    )
+    progress = Progress(recipe, logger, state.steps_per_epoch, stop, enabled=runtime.is_main)
     watch, saved_at = Watch(method.rank_count, state.steps_per_epoch), time.monotonic()
     with _interruptions() as interrupted, metrics, progress:
         progress.say(told)

@@ -34,21 +34,12 @@ class Progress:
         logger: gets what is logged, too.
         steps_per_epoch: how many steps make an epoch.
         stop: the step after the last.
-        rank_count: ranks that there are, whose terms are shown; 0 for methods whose terms are no ranks.
         enabled: false for all processes but the first.
     """
 
     def __init__(
-        self,
-        recipe: Recipe,
-        logger: Logger | None,
-        steps_per_epoch: int,
-        stop: int,
-        *,
-        rank_count: int,
-        enabled: bool,
+        self, recipe: Recipe, logger: Logger | None, steps_per_epoch: int, stop: int, *, enabled: bool
     ) -> None:
-        self.rank_count = rank_count
         self.enabled, self.steps_per_epoch, self.stop = enabled, steps_per_epoch, stop
         self.console = Console(stderr=True)
         # The numbers may be cut short on a narrow terminal; how far the run is and what is left may not.
@@ -118,7 +109,6 @@ class Progress:
         epochs = math.ceil(self.stop / self.steps_per_epoch)
         parts = [f"epoch {shown['epoch'] + 1}/{epochs}", f"{rate:.2f} steps/s", f"loss {shown['loss']:.3f}"]
         ranks = [name.partition("/")[2] for name in shown if name.startswith("term/")]
-        ranks = [rank for rank in ranks if not self.rank_count or int(rank) <= self.rank_count]
         parts += [f"ℓ{'' if rank.isdigit() else ' '}{rank} {shown[f'term/{rank}']:.3f}" for rank in ranks]
         if "accuracy" in shown:
             parts.append(f"accuracy {100 * shown['accuracy']:.0f}%")

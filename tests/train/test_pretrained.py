@@ -1,0 +1,354 @@
+"""Runs that start from a pretrained network: on features made once, or with all weights trained; against plain loops."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+import yaml
+
+import rince
+from oracles.naive_loss import TENSORS, naive_loss
+from rince.config import load_recipe
+from rince.draws import NETWORK_DROPOUT, seed_of, uniform
+from rince.encoders import huggingface as kind
+from rince.encoders.features import Features
+from rince.train.setup import build_encoder, build_parts
+from train.small_networks import GROUPS, SIZE, write_bert, write_images, write_texts, write_vit
+from train.tiny import rince as command
+
+QUICK = ["train.epochs=4", "train.batch=20", "log.logger=none", "log.every_steps=1", "model.dim=8", "data.validation=0"]
+FINETUNE = ["model.tune=all", "optimizer.lr=0.01", "optimizer.backbone_lr=0.002", "optimizer.weight_decay=0.1"]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("made")
+    write_bert(folder / "bert")
+    write_bert(folder / "still", hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+    write_vit(folder / "vit")
+    write_texts(folder / "texts")
+    write_images(folder / "photos")
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def seen(monkeypatch):
+    """How many samples frozen networks see."""
+    counts, through = [], Features._through
+
+    def counting(self, batch):
+        found = through(self, batch)
+        counts.append(len(found))
+        return found
+
+    monkeypatch.setattr(Features, "_through", counting)
+    return counts
+
+
+def on_texts(made, *changes, recipe="text/rince-in", model="bert"):
+    model = ["model.kind=huggingface", f"model.name={made / model}", "model.standardise=false", "model.hidden=24"]
+    return [recipe, f"data.source={made / 'texts'}", *model, *QUICK, *changes]
+
+
+def lines_of(run):
+    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+
+
+def saved_of(run):
+    return torch.load(run / "last.ckpt", weights_only=True)
+
+
+def assert_same(one, other):
+    assert one.keys() == other.keys()
+    for name, value in one.items():
+        if isinstance(value, torch.Tensor):
+            assert torch.equal(value, other[name]), name
+        elif isinstance(value, dict):
+            assert_same(value, other[name])
+        else:
+            assert value == other[name], name
+
+
+def test_features_are_made_once_for_all_runs_and_judging(made, seen, tmp_path):
+    command("train", *on_texts(made), "--out", tmp_path / "run")
+    assert sum(seen) == 60
+    command("train", *on_texts(made, "seed=5"), "--out", tmp_path / "other")
+    assert sum(seen) == 60
+    command("evaluate", tmp_path / "run")
+    assert sum(seen) == 120  # the test split
+    command("evaluate", tmp_path / "other")
+    command("train", "--resume", tmp_path / "run")
+    assert sum(seen) == 120
+    metrics = json.loads((tmp_path / "run" / "results.json").read_text())["metrics"]
+    assert metrics["retrieval/class/recall@1"] > 0.3  # of four classes, by a network that knows nothing
+    found = command("neighbours", tmp_path / "run", made / "texts" / "test.csv", made / "texts" / "train.csv").stdout
+    assert found.count("\n  ") == 60 * 5
+    assert "kept from before in" in command("train", *on_texts(made), "--dry-run").stdout
+
+
+def test_training_on_features_is_training_on_the_same_vectors(made, tmp_path):
+    command("train", *on_texts(made), "--out", tmp_path / "texts")
+    recipe = load_recipe(tmp_path / "texts" / "recipe.yaml")
+    source = build_parts(recipe).source
+    names = np.array(source.class_names)[source.labels.numpy()]
+    (tmp_path / "vectors").mkdir()
+    np.savez(
+        tmp_path / "vectors" / "train.npz",
+        features=source.values.numpy(),
+        labels=names,
+        group=np.array([GROUPS[name] for name in names]),
+    )
+    changes = [f"data.source={tmp_path / 'vectors'}", "model.hidden=24", "data.test_part=0", *QUICK]
+    command("train", "vectors/rince-in", *changes, "--out", tmp_path / "run")
+    assert lines_of(tmp_path / "run") == lines_of(tmp_path / "texts")
+    assert_same(saved_of(tmp_path / "run")["encoder"], saved_of(tmp_path / "texts")["encoder"])
+    assert len(lines_of(tmp_path / "run")) == 12
+
+
+def test_images_train_on_features_are_judged_and_planned(made, seen, tmp_path):
+    network = ["model.kind=huggingface", f"model.name={made / 'vit'}", "model.features.views=2"]
+    changes = [f"data.source={made / 'photos'}", *network, *QUICK, "data.validation=0.2"]
+    plan = command("train", "images/rince-in", *changes, "--dry-run").stdout
+    assert "40 images in 3 views through" in plan
+    assert "frozen (" in plan
+    assert "ms each, of 32), then 0.0 MB in" in plan
+    assert "terms 3 to 8 have no rank here" in plan
+    assert "(hidden 768, standardise, tune adapter, features (noise 0.02, dropout 0.0, views 2), name" in plan
+    seen.clear()
+    done = command("train", "images/rince-in", *changes, "--out", tmp_path / "run")
+    assert sum(seen) == 3 * 40
+    assert "ℓ2" in done.stderr
+    assert "ℓ3" not in done.stderr
+    assert done.stderr.count("have no rank here") == 1
+    command("evaluate", tmp_path / "run")
+    assert sum(seen) == 3 * 40 + 40  # of the test split the plain view
+    saved = saved_of(tmp_path / "run")["encoder"]
+    recipe = load_recipe(tmp_path / "run" / "recipe.yaml")
+    assert recipe.seen_views.size == SIZE
+    parts = build_parts(recipe)
+    trained = parts.source.values[[i for i in range(40) if i not in parts.held_out.tolist()]].double()
+    assert 0 < len(parts.held_out) < 40
+    assert saved["backbone.mean"] == pytest.approx(trained.mean(dim=0).float(), abs=1e-5)
+    assert saved["backbone.spread"] == pytest.approx(trained.std(dim=0, correction=0).float(), abs=1e-5)
+
+
+def test_the_dry_run_advises_those_who_have_a_hub(made):
+    plan = command("train", "images/rince-in", f"data.source={made / 'photos'}", "views.size=32", "--dry-run").stdout
+    assert "DINOv2 gives better features: model.kind=huggingface model.name=facebook/dinov2-small" in plan
+    assert "through EfficientNet-Lite0, frozen (3,371,008 weights)" in plan
+
+
+def test_texts_train_on_fixed_views(made, seen, tmp_path):
+    changes = on_texts(made, "model.features.views=2", "views.word_dropout=0.3")
+    command("train", *changes, "--out", tmp_path / "run")
+    assert sum(seen) == 60 * 2  # nobody asked for the plain view: nothing is standardised or judged
+    done = command("train", *on_texts(made, "model.features.views=2"), "--out", tmp_path / "none", check=False)
+    assert done.returncode == 2
+    assert "set views.word_dropout" in done.stderr
+    assert not (tmp_path / "none").exists()
+
+
+def test_a_run_is_not_opened_with_other_weights(made, tmp_path):
+    shutil.copytree(made / "bert", tmp_path / "bert")
+    command("train", *on_texts(made, f"model.name={tmp_path / 'bert'}"), "--out", tmp_path / "run")
+    shutil.rmtree(tmp_path / "bert")
+    write_bert(tmp_path / "bert", seed=3)
+    kind._network.cache_clear()
+    done = command("evaluate", tmp_path / "run", check=False)
+    assert done.returncode == 2
+    assert "was trained on what other weights of model.kind=huggingface make of its samples" in done.stderr
+    done = command("train", "--resume", tmp_path / "run", check=False)
+    assert done.returncode == 2
+    assert "other weights of model.kind=huggingface" in done.stderr
+
+
+@pytest.mark.parametrize("changes", [["model.standardise=true"], [*FINETUNE, "views.word_dropout=0.2"]])
+def test_a_run_that_goes_on_is_the_run_that_was_not_interrupted(changes, made, tmp_path):
+    """With all weights trained, dropout of the network is drawn as if nothing had happened."""
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    command("train", *on_texts(made, *changes, "train.max_steps=7"), "--out", whole)
+    command("train", *on_texts(made, *changes, "train.max_steps=4"), "--out", parts)
+    text = (parts / "recipe.yaml").read_text()
+    (parts / "recipe.yaml").write_text(text.replace("max_steps: 4", "max_steps: 7"))
+    torch.rand(99)  # whatever others draw meanwhile
+    command("train", "--resume", parts)
+    assert lines_of(parts) == lines_of(whole)
+    assert len({line["loss"] for line in lines_of(whole)}) == 7
+    one, other = saved_of(whole), saved_of(parts)
+    assert_same(one["encoder"], other["encoder"])
+    assert_same(one["optimizer"]["state"], other["optimizer"]["state"])
+
+
+def ranks_of(source, labels):
+    """-1 for itself, 1 for the same class, 2 for the same group, by the names."""
+    names = [source.class_names[label] for label in labels.tolist()]
+    ranks = [[1 if a == b else 2 if GROUPS[a] == GROUPS[b] else 0 for b in names] for a in names]
+    for i in range(len(names)):
+        ranks[i][i] = -1
+    return ranks
+
+
+def first_step(run, seed_dropout):
+    """The first step of a run by a plain loop: the encoder at its start, its loss, and its gradients by name."""
+    recipe = load_recipe(run / "recipe.yaml")
+    parts = build_parts(recipe)
+    encoder = build_encoder(recipe, parts.source.shape, parts.group_counts)
+    ids = uniform(recipe.seed, 0, 2**31 - 1, torch.arange(60), 1)[:, 0].argsort(stable=True)[:20]
+    views = parts.source.finish(parts.source.load(ids, (0, 1), seed=recipe.seed, epoch=0), torch.device("cpu")).views
+    if seed_dropout:
+        torch.manual_seed(seed_of(recipe.seed, 0, NETWORK_DROPOUT, 0))
+    embeddings = torch.cat([encoder(view) for view in views])
+    return recipe, parts.source, encoder, embeddings, parts.source.labels[ids].repeat(2)
+
+
+def naive_value(embeddings, ranks, terms):
+    rows = [[(a * b).sum() for b in embeddings] for a in embeddings]
+    return naive_loss(rows, ranks, terms, ops=TENSORS)
+
+
+def test_the_network_has_a_rate_of_its_own(made, tmp_path):
+    """One step of AdamW by its formula, with the decay on the weights themselves."""
+    run = tmp_path / "run"
+    command("train", *on_texts(made, *FINETUNE, "train.max_steps=1", model="still"), "--out", run)
+    _, source, encoder, embeddings, labels = first_step(run, seed_dropout=False)
+    terms = [(0.1, "in", False), (0.225, "in", False)]
+    loss = naive_value(embeddings, ranks_of(source, labels), terms)
+    assert lines_of(run)[0]["loss"] == pytest.approx(float(loss.detach()), abs=1e-4)
+    assert lines_of(run)[0]["lr"] == 0.01
+    loss.backward()
+    saved, checked = saved_of(run)["encoder"], {"backbone": 0, "head": 0}
+    for name, parameter in encoder.named_parameters():
+        if parameter.grad is None:
+            continue
+        rate = 0.002 if name.startswith("backbone.") else 0.01
+        start, gradient = parameter.detach(), parameter.grad
+        expected = start * (1 - rate * 0.1) - rate * gradient / (gradient.abs() + 1e-8)
+        clear = gradient.abs() > 1e-4  # of others the sign is chance
+        checked[name.partition(".")[0]] += int(clear.sum())
+        assert saved[name][clear] == pytest.approx(expected[clear], abs=2e-6), name
+    assert checked["backbone"] > 1000  # gradients reach the network
+    assert checked["head"] > 100
+
+
+def test_two_views_of_a_text_are_two_draws_of_dropout(made, tmp_path):
+    run = tmp_path / "run"
+    command("train", *on_texts(made, *FINETUNE, "train.max_steps=2"), "--out", run)
+    _, source, encoder, embeddings, labels = first_step(run, seed_dropout=True)
+    embeddings = embeddings.detach()
+    assert float((embeddings[:20] * embeddings[20:]).sum(dim=1).max()) < 0.9999
+    value = naive_value(embeddings, ranks_of(source, labels), [(0.1, "in", False), (0.225, "in", False)])
+    assert lines_of(run)[0]["loss"] == pytest.approx(float(value), abs=1e-4)
+    encoder.eval()
+    tokens = source.plain(torch.arange(5))
+    assert torch.equal(encoder(tokens), encoder(tokens))
+    plan = command("train", *on_texts(made, *FINETUNE), "--dry-run").stdout
+    assert "; of the network 0.2 of that" in plan
+    assert "(tune all, batch_norm frozen, name" in plan
+    assert "features   " not in plan
+
+
+def test_images_are_finetuned_too(made, tmp_path):
+    network = ["model.kind=huggingface", f"model.name={made / 'vit'}", *FINETUNE]
+    changes = [f"data.source={made / 'photos'}", *network, *QUICK, "train.epochs=1"]
+    command("train", "images/scl-out", *changes, "--out", tmp_path / "run")
+    start = kind._network(str(made / "vit"), None, "mean").module.state_dict()
+    saved = saved_of(tmp_path / "run")["encoder"]
+    moved = [name for name, value in start.items() if not torch.equal(value, saved[f"backbone.network.{name}"])]
+    assert any("encoder" in name or "layers" in name for name in moved)
+    command("evaluate", tmp_path / "run")
+    done = command(
+        "train", "images/scl-out", *changes, "views.size=24", "--out", tmp_path / "size", check=False
+    )  # which this network cannot take
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "size").exists()
+
+
+def test_a_size_that_a_frozen_network_cannot_take_is_one_clear_error(made, tmp_path):
+    network = ["model.kind=huggingface", f"model.name={made / 'vit'}", "views.size=24"]
+    changes = ["images/rince-in", f"data.source={made / 'photos'}", *network]
+    done = command("train", *changes, "--out", tmp_path / "run", check=False)
+    assert done.returncode == 2
+    assert "cannot take float32 (32, 3, 24, 24)" in done.stderr
+
+
+def test_nothing_is_trained_by_frozen(made, tmp_path):
+    run = tmp_path / "run"
+    frozen = on_texts(made, recipe="text/frozen")
+    assert "steps      none: nothing is trained" in command("train", *frozen, "--dry-run").stdout
+    command("train", *frozen, "--out", run)
+    assert lines_of(run) == []
+    features = rince.open_run(run).embed(made / "texts" / "test.csv")
+    network = kind._network(str(made / "bert"), None, "mean")
+    opened = load_recipe(run / "recipe.yaml").data.open("test", load_recipe(run / "recipe.yaml").views)
+    with torch.no_grad():
+        assert features == pytest.approx(network.module(network.fit(opened).plain(torch.arange(60))), abs=1e-5)
+    assert_same(network.module.state_dict(), kind._network(str(made / "bert"), None, "mean").module.state_dict())
+    command("evaluate", run)
+    metrics = json.loads((run / "results.json").read_text())["metrics"]
+    assert metrics["retrieval/class/recall@1"] > 0.2
+    assert not any("after the head" in name for name in metrics)
+    command("train", "--resume", run)
+    assert saved_of(run)["step"] == 0
+
+
+@pytest.mark.parametrize("positives", ["in", "out"])
+def test_the_first_step_of_two_heads_is_that_of_a_naive_loop(positives, made, tmp_path):
+    run = tmp_path / "run"
+    changes = ["train.max_steps=1", "method.superclass_weight=0.4", "optimizer.weight_decay=0.1"]
+    command("train", *on_texts(made, *changes, recipe=f"text/scl-{positives}-two-heads"), "--out", run)
+    recipe, source, encoder, _, labels = first_step(run, seed_dropout=False)
+    assert recipe.method.kind == "in-batch-two-heads"
+    ids = uniform(recipe.seed, 0, 2**31 - 1, torch.arange(60), 1)[:, 0].argsort(stable=True)[:20]
+    views = source.finish(source.load(ids, (0, 1), seed=recipe.seed, epoch=0), torch.device("cpu")).views
+    features = encoder.features(torch.cat(views))
+    fine, superclass = (F.normalize(head(features), dim=1) for head in encoder.head.heads)
+    ranks = ranks_of(source, labels)
+    by_class = [[1 if r == 1 else -1 if r == -1 else 0 for r in row] for row in ranks]
+    by_group = [[1 if r in (1, 2) else -1 if r == -1 else 0 for r in row] for row in ranks]
+    parts = [
+        naive_value(embeddings, wanted, [(0.1, positives, False)])
+        for embeddings, wanted in ((fine, by_class), (superclass, by_group))
+    ]
+    loss = 0.6 * parts[0] + 0.4 * parts[1]
+    logged = lines_of(run)[0]
+    assert logged["loss"] == pytest.approx(float(loss.detach()), abs=1e-4)
+    assert logged["term/fine"] == pytest.approx(float(parts[0].detach()), abs=1e-4)
+    assert logged["term/superclass"] == pytest.approx(float(parts[1].detach()), abs=1e-4)
+    loss.backward()
+    saved, checked = saved_of(run)["encoder"], 0
+    for name, parameter in encoder.named_parameters():
+        start, gradient = parameter.detach(), parameter.grad
+        expected = start * (1 - 0.001 * 0.1) - 0.001 * gradient / (gradient.abs() + 1e-8)
+        clear = gradient.abs() > 1e-4
+        checked += int(clear.sum())
+        assert saved[name][clear] == pytest.approx(expected[clear], abs=2e-6), name
+    assert checked > 500
+
+
+def test_settings_that_do_not_fit_are_refused(made, tmp_path):
+    for change, reason in (
+        ("optimizer.backbone_lr=0.1", "optimizer.backbone_lr is for a network that starts from weights"),
+        ("model.tune=some", "'adapter' or 'all'"),
+    ):
+        done = command("train", *on_texts(made, change), "--dry-run", check=False)
+        assert done.returncode == 2
+        assert reason in done.stderr
+    command("train", *on_texts(made, "train.epochs=1"), "--out", tmp_path / "run")
+    start = [f"model.start_from={tmp_path / 'run'}", "optimizer.backbone_lr=0.0001"]
+    command("train", *on_texts(made, *start, "train.epochs=1"), "--out", tmp_path / "again")
+
+
+def test_a_recipe_may_hold_the_model_as_it_is(made, tmp_path):
+    command("train", *on_texts(made, "train.max_steps=1"), "--out", tmp_path / "run")
+    said = yaml.safe_load((tmp_path / "run" / "recipe.yaml").read_text())["model"]
+    assert said["features"] == {"noise": 0.02, "dropout": 0.0, "views": 0}
+    assert (said["tune"], said["pool"], said["revision"]) == ("adapter", "mean", None)
