@@ -1,6 +1,6 @@
 """The door for Python: `fit` trains, a `Run` is looked at, `open_run` opens one again; the command line is a shell.
 
-    run = rince.fit("folder/rince-in", "train.epochs=5", source="PHOTOS", encoder=my_network, out="runs/photos")
+    run = rince.fit("images/rince-in", "train.epochs=5", source="PHOTOS", encoder=my_network, out="runs/photos")
     run.evaluate()
     run.neighbours("query.jpg", "PHOTOS/test")
 
