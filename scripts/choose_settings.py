@@ -4,8 +4,8 @@
     python scripts/choose_settings.py text DIR/clinc150 --out results/settings/clinc150.csv
 
 Every setting of the grid trains SCL-in and SCL-out with one seed. What counts is R@1 of the class on the part held out
-(`data.validation`), features before the head: of the two rows the better one, of the settings the best, of equal ones the
-shorter. The test set is not looked at.
+(`data.validation`), features before the head: of the two rows the better one, of the settings the best, of equal ones
+the shorter. The test set is not looked at.
 """
 
 from __future__ import annotations

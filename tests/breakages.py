@@ -55,6 +55,7 @@ DOORS = "tests/train/test_doors.py"
 TABLES = "tests/unit/test_tables.py"
 TEXTS_READ = "tests/unit/test_texts.py"
 METRICS = "tests/unit/test_metrics.py"
+EXPORT = "tests/evaluation/test_export.py"
 FEATURES = "tests/unit/test_features.py"
 NETWORKS = "tests/unit/test_networks.py"
 PRETRAINED = "tests/train/test_pretrained.py"
@@ -722,6 +723,33 @@ BREAKAGES = (
         "nearest(queries, gallery, k, same=same)",
         "nearest(queries, queries, k, same=same)",
         "tests/unit/test_report.py -k neighbours",
+    ),
+    # Export of pretrained networks.
+    Breakage(
+        "export-without-the-residual",
+        "torch.cat([outer.weight, one, -one], dim=1)",
+        "torch.cat([outer.weight, one, one], dim=1)",
+        f"{EXPORT} -k 'residual or cannot_do'",
+    ),
+    Breakage(
+        "export-rounds-what-is-centred",
+        "centred = Layer(one, -adapter.mean)\n    return [centred, widened._replace(weight=widened.weight / adapter.spread), "
+        "summed]",
+        "scaled = widened.weight / adapter.spread\n    return [widened._replace(weight=scaled, "
+        "bias=widened.bias - scaled @ adapter.mean), summed]",
+        f"{EXPORT} -k residual",
+    ),
+    Breakage(
+        "export-without-the-prompt",
+        "if text and text == network.prompt",
+        "if not text",
+        f"{EXPORT} -k prompt",
+    ),
+    Breakage(
+        "export-leaves-half-a-folder",
+        "        try:\n            yield inside",
+        "        try:\n            yield path",
+        "tests/unit/test_files.py -k written_whole",
     ),
     # What users bring, vectors, and the batch as its own candidates.
     Breakage("own-candidate-in-batch", "ranks.fill_diagonal_(EXCLUDED)", "pass", f"{VECTORS} -k naive_loop"),

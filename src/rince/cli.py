@@ -318,12 +318,15 @@ def export(
     run: RunArgument,
     out: Annotated[Path, typer.Option(help="Folder to write to; must be new or empty.", show_default=False)],
 ) -> None:
-    """Write a run's encoder for other programs: safetensors weights, an ONNX graph, and what its input looks like."""
+    """Write a run's encoder for other programs: safetensors weights, an ONNX graph, and what its input looks like.
+
+    Of texts also the tokeniser's files, and a folder that sentence-transformers opens.
+    """
     from rince.run import open_run
 
     opened = open_run(run)
     _said(opened, None)
-    for file in opened.export(out):
+    for file in opened.export(out, say=_say):
         typer.echo(f"wrote {file}")
 
 

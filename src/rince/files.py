@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -44,6 +45,34 @@ def write_whole(path: Path, content: str | bytes) -> None:
     """Writes a file whole or not at all; text as UTF-8."""
     with written_whole(path) as file:
         file.write(content.encode() if isinstance(content, str) else content)
+
+
+@contextmanager
+def written_folder(path: Path) -> Iterator[Path]:
+    """A folder to write to whose files appear in `path`, which is new or empty, when all of them are written.
+
+    What fails half-way leaves nothing. Files come from a folder inside, since `path` may be all of a file system.
+    """
+    inside, was_there = path / WRITING, path.is_dir()
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        if any(item != inside for item in path.iterdir()):
+            raise ConfigError(f"{path} is not empty, and nothing in it will be overwritten; choose another --out")
+        shutil.rmtree(inside, ignore_errors=True)  # of somebody who was killed
+        inside.mkdir()
+        try:
+            yield inside
+            for file in filter(Path.is_file, inside.rglob("*")):
+                with file.open("rb") as written:
+                    os.fsync(written.fileno())
+            for item in list(inside.iterdir()):
+                os.replace(item, path / item.name)
+        finally:
+            shutil.rmtree(inside)
+            if not was_there and not any(path.iterdir()):
+                path.rmdir()
+    except OSError as error:
+        raise ConfigError(f"cannot write {path}: {error.strerror or error}; choose another --out") from None
 
 
 def write_out(path: Path, content: str | bytes, *, in_new_folder: bool = False) -> Path:

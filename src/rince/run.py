@@ -1,6 +1,6 @@
 """The door for Python: `fit` trains, a `Run` is looked at, `open_run` opens one again; the command line is a shell.
 
-    run = rince.fit("folder/rince-in", "train.epochs=5", source="PHOTOS", encoder=my_network, out="runs/photos")
+    run = rince.fit("images/rince-in", "train.epochs=5", source="PHOTOS", encoder=my_network, out="runs/photos")
     run.evaluate()
     run.neighbours("query.jpg", "PHOTOS/test")
 
@@ -282,11 +282,18 @@ class Run:
             draw_neighbours(found, queries, items, Path(picture))
         return found
 
-    def export(self, folder: str | Path) -> list[Path]:
-        """Writes the encoder for other programs: safetensors weights, an ONNX graph, and what its input looks like."""
+    def export(self, folder: str | Path, *, say: Say = nobody) -> list[Path]:
+        """Writes the encoder for other programs: safetensors weights, an ONNX graph, and what its input looks like.
+
+        Of texts also the tokeniser's files, and a folder that `SentenceTransformer` opens.
+
+        Args:
+            folder: to write to; new or empty.
+            say: is told what could not be written.
+        """
         from rince.evaluation.export import export
 
-        return export(self.trained("cpu"), Path(folder))
+        return export(self.trained("cpu"), Path(folder), say=say)
 
     def report(self, out: str | Path, *, beside: Sequence[Run] = ()) -> Path:
         """Writes a page about this run, and others beside it, with figures and tables as files; returns the page."""

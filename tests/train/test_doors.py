@@ -79,7 +79,7 @@ def photos(transform=noisy, **options):
 
 def fitted(folder, *changes, **brought):
     brought = {"source": photos(), "test_source": photos(seed=1), "encoder": network()} | brought
-    return rince.fit("folder/rince-in", *QUICK, "train.batch=32", *changes, out=folder, **brought)
+    return rince.fit("images/rince-in", *QUICK, "train.batch=32", *changes, out=folder, **brought)
 
 
 def test_a_recipe_by_name_trains_as_on_the_command_line(tmp_path):

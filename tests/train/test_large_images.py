@@ -51,7 +51,7 @@ def recipe_for(folder, photographs, workers):
 
 def test_plan_of_a_folder(photographs):
     changes = [f"data.source={photographs}", "train.batch=16", "bank.size=64"]
-    plan = rince("train", "folder/rince-in", *changes, "--dry-run").stdout
+    plan = rince("train", "images/rince-in", *changes, "--dry-run").stdout
     assert "40 training images, 4 classes" in plan
     assert "there is no split 'test': 8 of 48 images, 20 % of each class by their names, are set aside as it" in plan
     # Two of the four classes have one sibling: 64 · 1/4 · 1/2.

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from rince import files
-from rince.errors import DataError
-from rince.files import file_digest_once, file_digests_once, fingerprint_of
+from rince.errors import ConfigError, DataError
+from rince.files import file_digest_once, file_digests_once, fingerprint_of, written_folder
 
 PAST = 1_700_000_000_000_000_000
 
@@ -130,3 +130,26 @@ def test_a_file_that_is_being_written_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(files, "file_digest", lambda path: str(path.write_bytes(b"longer")))
     with pytest.raises(DataError, match=r"a\.bin was written to while it was read"):
         file_digest_once(path)
+
+
+@pytest.mark.parametrize("before", ["nothing", "an empty folder", "what somebody who was killed left"])
+def test_a_folder_is_written_whole(tmp_path, before):
+    folder = tmp_path / "deep" / "folder"
+    if before != "nothing":
+        folder.mkdir(parents=True)
+    if before.startswith("what"):
+        put(folder / files.WRITING / "old.txt", b"old")
+    with written_folder(folder) as new:
+        put(new / "a.txt", b"a")
+        put(new / "inner" / "b.txt", b"b")
+        assert [item.name for item in folder.iterdir()] == [files.WRITING]
+    assert sorted(str(path.relative_to(folder)) for path in folder.rglob("*")) == ["a.txt", "inner", "inner/b.txt"]
+
+
+def test_a_folder_that_cannot_be_written_is_named_and_left_alone(tmp_path):
+    mine = put(tmp_path / "mine" / "notes.txt", b"mine")
+    for folder, message in ((tmp_path / "mine", "is not empty"), (mine, "cannot write .*File exists")):
+        with pytest.raises(ConfigError, match=message), written_folder(folder):
+            pytest.fail("nothing may be written")
+    assert mine.read_bytes() == b"mine"
+    assert list(mine.parent.iterdir()) == [mine]

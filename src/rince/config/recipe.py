@@ -142,6 +142,10 @@ class ModelSettings(PartSettings):
         """
         return source
 
+    def whole(self, encoder: Any) -> Any:
+        """An encoder that takes samples, from one that takes what `prepare` makes of them; by default as it is."""
+        return encoder
+
     @abstractmethod
     def build(self, shape: Sequence[int]) -> nn.Module:
         """The network without its head, as it starts, for samples of this shape."""

@@ -98,7 +98,7 @@ def _network(name: str, revision: str | None, pool: Pool) -> Network:
         padding = {"input_ids": int(tokeniser.pad_token_id or 0)}
         return Tokenised(source, tokenise, longest=longest, padding=padding, identity=identity)
 
-    return Network(module, width, identity, fit, name)
+    return Network(module, width, identity, fit, name, tokeniser=tokeniser)
 
 
 def _opened(transformers: Any, place: str, options: dict[str, Any]) -> Any:

@@ -17,7 +17,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from rince.encoders.adapter import AdaptedModel, Adapter
-from rince.encoders.encoder import shapes_of
+from rince.encoders.encoder import Encoder, shapes_of
 from rince.encoders.features import Features, FeatureSettings
 from rince.errors import ConfigError
 from rince.sources.part import Part
@@ -37,6 +37,8 @@ class Network:
         fit: a source to one whose batches the module takes.
         about: in a few words, for a person.
         at_once: samples that it gets at a time.
+        tokeniser: of a network for texts: the library's, which can write its files.
+        prompt: what the network expects before every text.
     """
 
     module: nn.Module
@@ -45,6 +47,8 @@ class Network:
     fit: Callable[[Source], Source]
     about: str
     at_once: int = 64
+    tokeniser: Any = None
+    prompt: str = ""
 
     @property
     def parameters(self) -> int:
@@ -111,6 +115,12 @@ class PretrainedModel(AdaptedModel):
             return Part(fitted, source.part_rows, source.set_aside)
         return fitted
 
+    def whole(self, encoder: Encoder) -> Encoder:
+        """From samples to embeddings: an adapter comes after a copy of the network that it was trained on."""
+        if self.tune == "all":
+            return encoder
+        return Encoder(Adapted(copy.deepcopy(self.network.module), encoder.backbone), encoder.head)
+
     def build(self, shape: Sequence[int]) -> nn.Module:
         """The adapter, or a copy of the network that is trained."""
         if self.tune == "adapter":
@@ -150,6 +160,23 @@ class Finetuned(nn.Module):
 
     def _norms(self) -> list[nn.Module]:
         return [each for each in self.network.modules() if isinstance(each, nn.modules.batchnorm._BatchNorm)]
+
+
+class Adapted(nn.Module):
+    """A frozen network, and the adapter of its features.
+
+    Args:
+        network: a batch to features.
+        adapter: features to features.
+    """
+
+    def __init__(self, network: nn.Module, adapter: nn.Module) -> None:
+        super().__init__()
+        self.network, self.adapter, self.feature_dim = network, adapter, adapter.feature_dim
+
+    def forward(self, batch: Any) -> Any:
+        """What the adapter makes of what the network makes of a batch."""
+        return self.adapter(self.network(batch).float())  # as features are kept, whatever the network computes in
 
 
 class PretrainedImages(PretrainedModel):

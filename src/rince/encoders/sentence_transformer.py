@@ -90,7 +90,8 @@ def _network(name: str, revision: str | None, prompt_name: str | None) -> Networ
         padding = {"input_ids": int(model.tokenizer.pad_token_id or 0)}
         return Tokenised(source, tokenise, longest=longest, padding=padding, identity=identity)
 
-    return Network(module, int(model.get_embedding_dimension()), identity, fit, name, at_once=64)
+    width = int(model.get_embedding_dimension())
+    return Network(module, width, identity, fit, name, tokeniser=model.tokenizer, prompt=prompt)
 
 
 def _tokens(model: Any, texts: Sequence[str], prompt: str) -> Tokens:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 import re
@@ -19,8 +20,9 @@ from rince.errors import ConfigError, DataError
 from rince.hierarchy.class_lists import read_class_list
 from rince.hierarchy.levels import no_own_paths
 from rince.hierarchy.taxonomy import SHIPPED
+from rince.sources.part import TestPart, with_test_part
 from rince.sources.source import Made, Preview, Source
-from rince.sources.splits import SPLITS, chosen_classes, class_order, places_in_class
+from rince.sources.splits import SPLITS, balanced, chosen_classes, class_order
 from rince.sources.tables import find_column
 from rince.sources.text_files import EMBEDDED, FORMATS, LINES, Table, read_any, table_splits
 from rince.sources.text_levels import Labels, class_paths_of, labels_in
@@ -51,8 +53,14 @@ class TextData(DataSettings):
         "group",
     )
 
-    def open(self, split: str, views: TextViewSettings, *, own_keys: int | None = None) -> Texts:  # noqa: ARG002
+    test_part: TestPart = 0.2
+
+    def open(self, split: str, views: TextViewSettings, *, own_keys: int | None = None) -> Source:  # noqa: ARG002
         """The texts of a split. Classes are those of all splits, so labels agree between them."""
+        read = functools.partial(self._read, views)
+        return with_test_part(self, self.test_part, split, table_splits(self.source), read)
+
+    def _read(self, views: TextViewSettings, split: str, limit: int | None) -> Texts:
         wanted = SPLITS.get(split, split)
         tables = self._tables(wanted, split)
         table, there = tables[wanted], list(tables[wanted].columns)
@@ -77,8 +85,8 @@ class TextData(DataSettings):
             )
             names = tuple(names[label] for label in chosen)
             paths = None if paths is None else tuple(paths[label] for label in chosen)
-        if split == self.train_split and self.limit is not None:
-            kept = places_in_class(labels).argsort(stable=True)[: self.limit].sort().values
+        if limit is not None:
+            kept = balanced(labels, limit)
             rows, labels = rows[kept], labels[kept]
         texts = tuple(texts[row] for row in rows.tolist())
         places = tuple(table.places[row] for row in rows.tolist())

@@ -245,15 +245,16 @@ def start_from(encoder: Encoder, place: Path) -> str:
 
     Args:
         encoder: to start.
-        place: folder of a run, or a `.safetensors` file; names may start with `backbone.`, as `rince export` writes.
+        place: folder of a run, or a `.safetensors` file; names may start as those that `rince export` writes.
 
     Returns:
         What was found, in a sentence.
     """
     saved = _saved_weights(place)
-    inner = {name.removeprefix("backbone."): value for name, value in saved.items() if name.startswith("backbone.")}
-    found = inner or saved
     wanted = encoder.backbone.state_dict()
+    prefixes = ("backbone.adapter.", "backbone.")  # an export has an adapter after the network that it belongs to
+    prefix = next((each for each in prefixes if any(each + name in saved for name in wanted)), "")
+    found = {name: saved[prefix + name] for name in wanted if prefix + name in saved}
     absent = [name for name in wanted if name not in found]
     unlike = [
         f"{name} {tuple(found[name].shape)} for {tuple(value.shape)}"
@@ -269,7 +270,7 @@ def start_from(encoder: Encoder, place: Path) -> str:
             ". Give `model` the settings of that network"
         )
     encoder.backbone.load_state_dict({name: found[name] for name in wanted})
-    used = {f"backbone.{name}" if inner else name for name in wanted}
+    used = {prefix + name for name in wanted}
     unused = [name for name in saved if name not in used]
     return f"start: all {len(wanted)} tensors of the network from {place}" + (
         f"; not used: {_few(unused)}" if unused else ""
