@@ -51,12 +51,13 @@ lint: $(READY) ## ruff and mypy
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: $(READY) ## speed and memory, as ratios (30 minutes; CIFAR=DIR/cifar100 adds one); leave the machine alone meanwhile
+bench: $(READY) ## speed and memory, as ratios (35 minutes; CIFAR=DIR/cifar100 adds one); leave the machine alone meanwhile
 	$(BIN)/python benchmarks/loss_speed.py
 	$(BIN)/python benchmarks/views_speed.py
 	$(BIN)/python benchmarks/step_speed.py
 	$(BIN)/python benchmarks/video_speed.py
 	$(BIN)/python benchmarks/large_images_speed.py
+	$(BIN)/python benchmarks/pretrained_speed.py
 	$(BIN)/python benchmarks/evaluation_speed.py $(CIFAR)
 
 docs: $(READY) ## the documentation, into docs/_build/html
