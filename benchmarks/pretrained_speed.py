@@ -2,9 +2,9 @@
 
     python benchmarks/pretrained_speed.py [trial]        (leave the machine alone while it runs; five minutes)
 
-- Training on features: samples a second of `rince train` on 15,000 vectors of 384 numbers (512 a step, two views, log and
-  all), against a bare torch loop with the same adapter and head, noise from `torch.randn`, AdamW and `F.cross_entropy`
-  on the same 1,024 × 1,024 logits. Of both, the time of further steps after the first ones.
+- Training on features: samples a second of `rince train` on 15,000 vectors of 384 numbers (512 a step, two views, log
+  and all), against a bare torch loop with the same adapter and head, noise from `torch.randn`, AdamW and
+  `F.cross_entropy` on the same 1,024 × 1,024 logits. Of both, the time of further steps after the first ones.
 - Making features: images in memory through EfficientNet-Lite0 at 112 pixels, and the embedded definitions through
   MiniLM, against the bare network on batches that lie ready; and the share of tokens that are padding.
 

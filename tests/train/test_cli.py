@@ -128,7 +128,6 @@ def test_csv_logger_and_a_logger_that_is_not_installed(tmp_path):
     [
         ({}, ["--accelerator", "cuda"], "cannot run on 1 device(s) of 'cuda'"),
         ({}, ["--accelerator", "abacus"], "cannot run on 1 device(s) of 'abacus'"),
-        ({"views": {"size": 16}}, [], "have 1 channel(s), but views.mean has 3 number(s)"),
         ({"seed": 2**63}, [], "seed"),
         ({"reduced": [1]}, [], "`reduced:` of"),
         ({"schedule": {"warmup_epochs": 4}}, [], "schedule.warmup_epochs (4) must be below train.epochs (4)"),
