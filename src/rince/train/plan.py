@@ -115,7 +115,7 @@ def _step_lines(recipe: Recipe, steps: int, total: int, things: str) -> list[str
 
 def _rate_lines(recipe: Recipe, steps: int, total: int) -> list[str]:
     rates = learning_rates(recipe, steps)[:total]
-    marks = sorted({0, min(recipe.schedule.warmup_epochs * steps, total - 1), total // 2, total - 1})
+    marks = sorted({0, min(round(recipe.schedule.warmup_epochs * steps), total - 1), total // 2, total - 1})
     told = ", ".join(f"{rates[mark]:.4g} at step {mark:,}" for mark in marks)
     schedule = recipe.schedule
     if schedule.kind == "plateau":
