@@ -890,6 +890,9 @@ BREAKAGES = (
         f"{PRETRAINED} -k planned",
     ),
     Breakage(
+        "terms-without-a-rank", "recipe.loss.terms[:rank_count]", "recipe.loss.terms", f"{PRETRAINED} -k take_no_part"
+    ),
+    Breakage(
         "two-heads-share-ranks",
         "ranks_within(step, source(step.classes, step.classes)) for source in self.sources",
         "ranks_within(step, self.sources[0](step.classes, step.classes)) for _ in self.sources",
