@@ -767,8 +767,8 @@ BREAKAGES = (
     ),
     Breakage(
         "noise-of-another-size",
-        "vectors + self.noise * torch.linalg.vector_norm(",
-        "vectors + torch.linalg.vector_norm(",
+        "normal.mul_(self.noise * lengths)",
+        "normal.mul_(lengths)",
         f"{VECTORS} -k noise",
     ),
     Breakage(

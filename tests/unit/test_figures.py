@@ -154,7 +154,9 @@ def test_training_curves_are_those_of_their_own_run(runs, painted):
 
 def test_what_a_reader_must_know_stands_below_the_table(runs):
     table = compare([run.results for run in runs], ["retrieval/class/map"])
-    assert numbers.comparison(table, [], runs).endswith('<p class="note">test/1 is best in 1 of 1 columns.</p>')
+    assert numbers.comparison(table, [], runs).endswith(
+        '<p class="note">test/1 is best in 1 of 1 columns.</p><p class="note">Numbers by rince unknown.</p>'
+    )
     short = [run_of(0, step=5), run_of(1)]
     assert "Not trained to the end: run 0.</p>" in numbers.comparison(table, [], short)
     paper = {"table": "cifar100", "row": "RINCE-in"}

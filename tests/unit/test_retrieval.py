@@ -293,9 +293,12 @@ def test_nor_in_all_metrics_at_once(shared):
     vectors, given = of_all(shared)
     found = retrieval.ranked_retrieval(*vectors, **given, rank_source=ALIKE)
     each = [retrieval.ranked_retrieval(*one, **labels, rank_source=ALIKE) for one, labels in alone(shared)]
-    assert found.ndcg == pytest.approx(np.mean([one.ndcg for one in each]), abs=1e-9)
-    assert found.order_accuracy == pytest.approx(np.mean([one.order_accuracy for one in each]), abs=1e-9)
+    assert found.ndcg.numpy() == pytest.approx(torch.cat([one.ndcg for one in each]).numpy(), abs=1e-9)
+    orders = torch.cat([one.order_accuracy for one in each])
+    assert found.order_accuracy.numpy() == pytest.approx(orders.numpy(), abs=1e-9)
     for level, curve in enumerate(found.curves):
+        averages = torch.cat([one.average_precisions[level] for one in each])
+        assert found.average_precisions[level].numpy() == pytest.approx(averages.numpy(), abs=1e-9)
         precision = torch.stack([one.curves[level].precision for one in each]).mean(dim=0)
         assert curve.precision.numpy() == pytest.approx(precision.numpy(), abs=1e-9)
 

@@ -26,7 +26,9 @@ PATHS = [("animal", "cats", "manx"), ("plant", "trees", "oak"), ("animal", "dogs
 
 
 def opened(place, split="train", views=None, **settings):
-    return VectorData(kind="vectors", source=str(place), **settings).open(split, views or VectorViewSettings())
+    """All of it: nothing is set aside where there is no test split, unless it is asked for."""
+    data = VectorData(kind="vectors", source=str(place), **({"test_part": 0} | settings))
+    return data.open(split, views or VectorViewSettings())
 
 
 def write_parquet(path, vectors=None, kind=None, **columns):
@@ -215,7 +217,7 @@ def test_one_of_two_usual_names_is_taken_and_it_is_said(tmp_path):
 def test_zeros_are_kept_and_counted(tmp_path):
     source = opened(write_parquet(tmp_path / "a.parquet", [[0.0] * 3, *LISTS[1:]], pa.list_(pa.float32()), **WHOLE))
     assert source.notes() == ["1 of 12 vectors are zero, at cosine 0 from all others"]
-    told = VectorData(kind="vectors", source=str(tmp_path / "a.parquet")).open(
+    told = VectorData(kind="vectors", source=str(tmp_path / "a.parquet"), test_part=0).open(
         "train", VectorViewSettings(), own_keys=1
     )
     assert told.notes()[0] == "classes from 'label', levels above from 'kingdom', 'group'"
