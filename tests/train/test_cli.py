@@ -69,7 +69,10 @@ def test_the_run_folder(tmp_path):
         (["train", "demo/rince-in", "bank.size=128", "--dry-run"], "train.batch (256) must not exceed bank.size (128)"),
         (["train", "demo/rince-in", "data.source=no/such", "--out", "run"], "no/such"),
         (["train", "demo/rince-in", "scale=reduced", "--dry-run"], "has no block `reduced:`"),
-        (["train", "demo/rince-in", "scale=tiny", "--dry-run"], "scale must be full, reduced or pretrained, got 'tiny'"),
+        (
+            ["train", "demo/rince-in", "scale=tiny", "--dry-run"],
+            "scale must be full, reduced or pretrained, got 'tiny'",
+        ),
         (["train", "demo/rince-in", "--out", "/proc/no"], "cannot write the run folder /proc/no"),
         (["train", "--resume", "/no/such"], "/no/such is no run: it has no recipe.yaml"),
         (["train", "demo/rince-in", "--resume", "x"], "--resume goes on with a run as it is"),

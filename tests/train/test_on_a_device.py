@@ -212,7 +212,9 @@ def test_an_epoch_ends_without_a_look(tmp_path, monkeypatch):
 # What is wrong is said when it is seen
 
 
-@pytest.mark.parametrize("name", ["contrast", "contrast in parts", "in-batch", "scl-two-heads", "scl-two-heads in a batch", "triplet"])
+@pytest.mark.parametrize(
+    "name", ["contrast", "contrast in parts", "in-batch", "scl-two-heads", "scl-two-heads in a batch", "triplet"]
+)
 def test_a_label_that_no_rank_knows_is_named(name, tmp_path, monkeypatch):
     steps = Feed.steps
 

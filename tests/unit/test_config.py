@@ -154,6 +154,20 @@ def test_overrides_come_last_and_numbers_are_numbers(tmp_path):
     assert recipe.views.jitter is None
 
 
+def test_what_only_the_old_kind_has_is_left_behind(tmp_path):
+    """By a change, by a layer over a base, and by a block of a scale; keys that both kinds have stay."""
+    recipe = load_recipe("images/rince-in", ["model.kind=resnet", "model.depth=10", "optimizer.kind=sgd"])
+    assert (recipe.model.kind, recipe.model.depth, recipe.model.dim) == ("resnet", 10, 128)
+    assert "hidden" not in recipe.model.model_dump()
+    assert (recipe.optimizer.kind, recipe.optimizer.lr) == ("sgd", 0.001)  # kinds of optimizers have the same keys
+    layer = {"base": "images/rince-in", "name": "mine", "model": {"kind": "resnet"}}
+    assert load_recipe(write(tmp_path, layer)).model.dim == 128
+    scaled = load_recipe("cifar100/rince-in", ["scale=pretrained"])
+    assert (scaled.model.kind, scaled.model.dim) == ("efficientnet-lite", 128)
+    with pytest.raises(ConfigError, match="hidden: unknown key"):  # what is said along with the kind is a mistake
+        load_recipe("images/rince-in", ["model.kind=resnet", "model.hidden=5"])
+
+
 def test_base_in_a_file_and_by_name(tmp_path):
     write(tmp_path, MINIMAL | {"train": {"epochs": 3, "batch": 64}}, "base.yaml")
     recipe = load_recipe(write(tmp_path, {"base": "base.yaml", "train": {"epochs": 5}}))
