@@ -438,8 +438,8 @@ class Recipe(Section):
             )
         if self.schedule.warmup_epochs and self.schedule.warmup_from > self.optimizer.lr:
             raise ValueError(
-                f"schedule.warmup_from ({self.schedule.warmup_from}) is above optimizer.lr ({self.optimizer.lr}), so the "
-                "rate would fall; lower it, it may be 0"
+                f"schedule.warmup_from ({self.schedule.warmup_from}) is above optimizer.lr ({self.optimizer.lr}), so "
+                "the rate would fall; lower it, it may be 0"
             )
         if self.train.batch_norm == "shuffled" and (self.train.accumulate > 1 or self.twin is None):
             reason = "shuffles whole batches; use train.accumulate=1" if self.twin else "is for methods with a twin"
