@@ -59,7 +59,8 @@ def _rank_lines(recipe: Recipe, parts: Parts) -> list[str]:
     told = [f"{i}: τ {term.temperature}, {term.positives}" for i, term in enumerate(recipe.terms, start=1)]
     if recipe.ranks.about_own:
         return [f"ranks      {recipe.ranks.about_own}", f"           {', '.join(told)}"]
-    candidates, where = (recipe.bank.size, "the bank") if recipe.bank else (recipe.train.batch, "a batch")
+    views = len(recipe.view_numbers)
+    candidates, where = (recipe.bank.size, "the bank") if recipe.bank else (views * recipe.train.batch, "a batch")
     if parts.rank_source.by == "sample":
         lines = ["ranks      1: the same sample; no labels used"]
         return lines + _sample_lines(parts.rank_source, parts, candidates, where)
