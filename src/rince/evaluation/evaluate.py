@@ -72,12 +72,8 @@ def evaluate(
         say: is told what a person should know.
     """
     run = open_trained(folder, brought, accelerator=accelerator, file=BEST if checkpoint == "best" else CHECKPOINT)
-    reached = run.step if run.file == CHECKPOINT else int(load_checkpoint(folder / CHECKPOINT, {"step"})["step"])
-    if reached < run.steps and not unfinished:
-        raise DataError(
-            f"{folder} stopped at step {reached} of {run.steps}; finish it with `rince train --resume {folder}`, or "
-            "judge it as it is with --unfinished"
-        )
+    if not unfinished:
+        _refuse_unfinished(run)
     if on and outliers:
         raise ConfigError("--outliers are judged against the run's own data; leave out --on, or --outliers")
     metrics: dict[str, float] = {}
@@ -97,7 +93,31 @@ def evaluate(
         outlier_data |= judged.outliers
         queries.tests[judged.on] = judged.test.fingerprint
         queries.values.update(verdict.queries)
-    facts = {
+    facts = _facts(run, figures["sets"]) | {"split": split or run.recipe.data.test_split, "outliers": outlier_data}
+    results = facts | {"metrics": metrics, "protocol": protocol}
+    write_whole(folder / FIGURES, json.dumps({"checkpoint": run.checkpoint} | figures) + "\n")
+    write_queries(folder, queries)
+    write_whole(folder / RESULTS, json.dumps(results, indent=2, ensure_ascii=False) + "\n")
+    return Verdict(metrics, protocol, figures, queries.values)
+
+
+def _refuse_unfinished(run: TrainedRun) -> None:
+    folder = run.folder
+    reached = run.step if run.file == CHECKPOINT else int(load_checkpoint(folder / CHECKPOINT, {"step"})["step"])
+    if reached < run.steps:
+        raise DataError(
+            f"{folder} stopped at step {reached} of {run.steps}; finish it with `rince train --resume {folder}`, or "
+            "judge it as it is with --unfinished"
+        )
+
+
+def _facts(run: TrainedRun, sets: dict[str, Any]) -> dict[str, Any]:
+    """What was judged, by whom: all that results say besides numbers."""
+
+    def of_sides(tell: Callable[[dict[str, Any]], Any]) -> dict[str, dict[str, Any]]:
+        return {name: {side: tell(noted[side]) for side in ("train", "test")} for name, noted in sets.items()}
+
+    return {
         "recipe": run.recipe.name,
         "scale": run.recipe.scale,
         "seed": run.recipe.seed,
@@ -107,23 +127,10 @@ def evaluate(
         "checkpoint": run.checkpoint,
         "checkpoint_file": run.file,
         "place": run.place,
-        "split": split or run.recipe.data.test_split,
-        "samples": {
-            name: {side: len(noted[side]["labels"]) for side in ("train", "test")}
-            for name, noted in figures["sets"].items()
-        },
-        "data": {
-            name: {side: noted[side]["fingerprint"] for side in ("train", "test")}
-            for name, noted in figures["sets"].items()
-        },
-        "outliers": outlier_data,
+        "samples": of_sides(lambda noted: len(noted["labels"])),
+        "data": of_sides(lambda noted: noted["fingerprint"]),
         "rince": rince.__version__,
     }
-    results = facts | {"metrics": metrics, "protocol": protocol}
-    write_whole(folder / FIGURES, json.dumps({"checkpoint": run.checkpoint} | figures) + "\n")
-    write_queries(folder, queries)
-    write_whole(folder / RESULTS, json.dumps(results, indent=2, ensure_ascii=False) + "\n")
-    return Verdict(metrics, protocol, figures, queries.values)
 
 
 class JudgedSet:

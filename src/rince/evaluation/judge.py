@@ -13,7 +13,7 @@ from rince.errors import ConfigError
 from rince.evaluation.evidence import Evidence
 from rince.evaluation.metrics import METRICS
 from rince.evaluation.metrics.detection import AUROC
-from rince.evaluation.metrics.metric import Named
+from rince.evaluation.metrics.metric import Metric, Named
 from rince.evaluation.metrics.search import MAP
 from rince.evaluation.probe import ProbeKind
 from rince.evaluation.samples import Samples
@@ -111,21 +111,25 @@ def judge(
     after = evidence.after_the_head() if after_head else None
     asked = [(evidence, metric) for metric in METRICS]
     asked += [(after, metric) for metric in METRICS if after is not None and metric.both_places]
-    metrics: dict[str, float] = {}
-    protocol: dict[str, str] = {}
-    queries: dict[str, Tensor] = {}
+    verdict = Verdict({}, {}, _figures(evidence, after, on), {})
     for done, (place, metric) in enumerate(asked):
         tell(Named(metric, place=place.place).protocol, done, len(asked))
-        for qualifier, value in metric.measure(place).items():
-            named = Named(metric, qualifier, on, place.place)
-            if isinstance(value, Tensor):
-                queries[named.name] = value.cpu().double()
-            metrics[named.name] = float(queries[named.name].nanmean()) if isinstance(value, Tensor) else value
-            protocol[named.protocol] = metric.protocol.format_map(place.words)
+        _measure(metric, place, on, verdict)
     if test.shared:
-        protocol[SHARED] = shared_note(test)
+        verdict.protocol[SHARED] = shared_note(test)
     tell("done", len(asked), len(asked))
-    return Verdict(metrics, protocol, _figures(evidence, after, on), queries)
+    return verdict
+
+
+def _measure(metric: Metric, place: Evidence, on: str, verdict: Verdict) -> None:
+    """All numbers of a metric at a place, into the verdict."""
+    for qualifier, value in metric.measure(place).items():
+        named = Named(metric, qualifier, on, place.place)
+        if isinstance(value, Tensor):
+            verdict.queries[named.name] = value.cpu().double()
+        mean = float(verdict.queries[named.name].nanmean()) if isinstance(value, Tensor) else value
+        verdict.metrics[named.name] = mean
+        verdict.protocol[named.protocol] = metric.protocol.format_map(place.words)
 
 
 def _figures(evidence: Evidence, after: Evidence | None, on: str) -> dict[str, Any]:
