@@ -766,9 +766,15 @@ BREAKAGES = (
         f"{VECTORS} -k naive_loop",
     ),
     Breakage(
+        "keys-of-another-kind-stay",
+        "for key, value in there.items() if key in known}",
+        "for key, value in there.items()}",
+        "tests/unit/test_config.py -k left_behind",
+    ),
+    Breakage(
         "noise-of-another-size",
-        "vectors + self.noise * torch.linalg.vector_norm(",
-        "vectors + torch.linalg.vector_norm(",
+        "normal.mul_(self.noise * lengths)",
+        "normal.mul_(lengths)",
         f"{VECTORS} -k noise",
     ),
     Breakage(
@@ -888,6 +894,9 @@ BREAKAGES = (
         "parts.trained.plain(torch.arange(len(parts.trained)))",
         "parts.source.plain(torch.arange(len(parts.source)))",
         f"{PRETRAINED} -k planned",
+    ),
+    Breakage(
+        "terms-without-a-rank", "recipe.loss.terms[:rank_count]", "recipe.loss.terms", f"{PRETRAINED} -k take_no_part"
     ),
     Breakage(
         "two-heads-share-ranks",

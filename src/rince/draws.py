@@ -67,7 +67,7 @@ def uniform(seed: int, epoch: int, view: int, sample_ids: Tensor, count: int) ->
     samples = _mix_tensor(sample_ids.long() * _signed(STEP) + _signed(key))
     counter = torch.arange(1, count + 1, device=sample_ids.device) * _signed(STEP)
     words = _mix_tensor(samples[:, None] + counter)
-    return _shifted(words, 40).to(torch.float32) * 2.0**-24
+    return _shifted(words, 40).to(torch.float32).mul_(2.0**-24)
 
 
 def seed_of(seed: int, epoch: int, view: int, sample_id: int) -> int:
@@ -87,15 +87,15 @@ def _mix(word: int) -> int:
 
 
 def _mix_tensor(words: Tensor) -> Tensor:
-    """`_mix` of every int64, whose products wrap around as those of 64-bit words do."""
-    words = (words ^ _shifted(words, 30)) * _signed(FIRST)
-    words = (words ^ _shifted(words, 27)) * _signed(SECOND)
-    return words ^ _shifted(words, 31)
+    """`_mix` of every int64, in place; products wrap around as those of 64-bit words do."""
+    words.bitwise_xor_(_shifted(words, 30)).mul_(_signed(FIRST))
+    words.bitwise_xor_(_shifted(words, 27)).mul_(_signed(SECOND))
+    return words.bitwise_xor_(_shifted(words, 31))
 
 
 def _shifted(words: Tensor, bits: int) -> Tensor:
     """Shift to the right with zeros coming in; torch's own repeats the sign."""
-    return (words >> bits) & ((1 << (64 - bits)) - 1)
+    return (words >> bits).bitwise_and_((1 << (64 - bits)) - 1)
 
 
 def _signed(word: int) -> int:

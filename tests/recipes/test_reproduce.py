@@ -242,3 +242,33 @@ def test_a_column_may_be_the_mean_of_several_numbers():
     assert cells["outliers/imagenet-outliers-*/auroc"].mean == pytest.approx(0.3)
     assert cells["outliers/imagenet-outliers-*/auroc"].paper == (79.779, 1.274)
     assert cells["outliers/awa2/auroc"].mean is None
+
+
+def test_a_table_of_ours_has_its_settings_and_its_seeds_and_no_scale(tmp_path):
+    jobs = reproduce.Reproduction("definitions", None, tmp_path).plan()
+    seeds = {row: [job.seed for job in jobs if job.row == row] for row in dict.fromkeys(job.row for job in jobs)}
+    assert seeds.pop("Frozen features") == [123]  # nothing is drawn where nothing is trained
+    assert all(len(set(each)) == 10 for each in seeds.values())
+    assert {job.outliers for job in jobs} == {("definitions-outliers",)}
+    assert not any("scale=" in change for job in jobs for change in job.overrides)
+    recipes = {row: next(job.load() for job in jobs if job.row == row) for row in seeds}
+    contrastive = {(each.optimizer.lr, each.train.epochs, each.model.features.noise) for each in recipes.values()}
+    assert len(contrastive) == 1  # one set of settings for all rows
+    with pytest.raises(ConfigError, match="has one scale only"):
+        reproduce.Reproduction("definitions", "reduced", tmp_path).plan()
+
+
+def test_rows_of_one_scale_alone(tmp_path):
+    data = tmp_path / "data"
+    for name in ("cifar100", "cifar10", "tiny-imagenet"):
+        (data / name).mkdir(parents=True)
+    rows = {
+        scale: {job.row for job in reproduce.Reproduction("cifar100", scale, tmp_path / scale, data).plan()}
+        for scale in ("reduced", "pretrained")
+    }
+    assert rows["pretrained"] - rows["reduced"] == {"Frozen features", "SCL summed over levels"}
+    assert rows["reduced"] - rows["pretrained"] == {"Cross-entropy s.a."}
+    jobs = reproduce.Reproduction("cifar100", "pretrained", tmp_path / "again", data).plan()
+    assert not any("paper" in job.commands[1] for job in jobs)  # the paper's probe draws crops, and features have none
+    with pytest.raises(ConfigError, match="no scale 'pretrained'"):
+        reproduce.Reproduction("imagenet100", "pretrained", tmp_path, data).plan()

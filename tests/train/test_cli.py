@@ -5,6 +5,7 @@ import json
 import pytest
 import torch
 import yaml
+from PIL import Image
 
 from rince.cli import main
 from rince.config import load_recipe, recipe_names
@@ -68,7 +69,10 @@ def test_the_run_folder(tmp_path):
         (["train", "demo/rince-in", "bank.size=128", "--dry-run"], "train.batch (256) must not exceed bank.size (128)"),
         (["train", "demo/rince-in", "data.source=no/such", "--out", "run"], "no/such"),
         (["train", "demo/rince-in", "scale=reduced", "--dry-run"], "has no block `reduced:`"),
-        (["train", "demo/rince-in", "scale=tiny", "--dry-run"], "scale must be full or reduced, got 'tiny'"),
+        (
+            ["train", "demo/rince-in", "scale=tiny", "--dry-run"],
+            "scale must be full, reduced or pretrained, got 'tiny'",
+        ),
         (["train", "demo/rince-in", "--out", "/proc/no"], "cannot write the run folder /proc/no"),
         (["train", "--resume", "/no/such"], "/no/such is no run: it has no recipe.yaml"),
         (["train", "demo/rince-in", "--resume", "x"], "--resume goes on with a run as it is"),
@@ -128,7 +132,6 @@ def test_csv_logger_and_a_logger_that_is_not_installed(tmp_path):
     [
         ({}, ["--accelerator", "cuda"], "cannot run on 1 device(s) of 'cuda'"),
         ({}, ["--accelerator", "abacus"], "cannot run on 1 device(s) of 'abacus'"),
-        ({"views": {"size": 16}}, [], "have 1 channel(s), but views.mean has 3 number(s)"),
         ({"seed": 2**63}, [], "seed"),
         ({"reduced": [1]}, [], "`reduced:` of"),
         ({"schedule": {"warmup_epochs": 4}}, [], "schedule.warmup_epochs (4) must be below train.epochs (4)"),
@@ -141,6 +144,22 @@ def test_what_cannot_run_is_told_before_the_folder_is_made(changes, arguments, m
     assert done.returncode == 2
     assert message in done.stderr
     assert "Traceback" not in done.stderr
+    assert not (tmp_path / "run").exists()
+
+
+def test_gray_images_become_rgb_and_colours_are_never_dropped(tmp_path):
+    """`views.mean` says how many channels the network takes."""
+    rince("train", write_recipe(tmp_path, views={"size": 16}), "train.max_steps=1", "--out", tmp_path / "gray")
+    saved = torch.load(tmp_path / "gray" / "last.ckpt", weights_only=True)["encoder"]
+    assert next(value.shape[1] for value in saved.values() if value.ndim == 4) == 3
+    for number in range(40):
+        file = tmp_path / "colours" / "train" / "ab"[number % 2] / f"{number}.png"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (20, 20), (number, 90, 200)).save(file)
+    recipe = write_recipe(tmp_path, data={"source": str(tmp_path / "colours"), "taxonomy": "none"})
+    done = rince("train", recipe, "--out", tmp_path / "run", check=False)
+    assert done.returncode == 2
+    assert "have 3 channel(s), but views.mean has 1 number(s); give views.mean and views.std" in done.stderr
     assert not (tmp_path / "run").exists()
 
 

@@ -19,7 +19,7 @@ from rince.sources.order import Order
 from train.tiny import STEPS, write_recipe
 from train.tiny import rince as command
 
-QUICK = ("train.epochs=2", "schedule.warmup_epochs=0", "log.logger=none", "save.every_steps=3", "bank.size=64")
+QUICK = ("train.epochs=2", "schedule.warmup_epochs=0", "log.logger=none", "save.every_steps=3")
 
 
 def state_of(folder):
@@ -490,7 +490,7 @@ def test_what_does_not_fit_is_told_before_a_folder_is_made(tmp_path, brought, ma
 
 def test_terms_that_no_rank_has_are_said(tmp_path, capsys):
     fitted(tmp_path / "run", "train.max_steps=1", source=from_dataset(Photos(), transform=noisy))
-    assert "ranks: there are 1; terms 2 to 4 have no rank here" in capsys.readouterr().err
+    assert "ranks: there are 1; terms 2 to 8 have no rank here" in capsys.readouterr().err
 
 
 def test_a_query_never_finds_itself_and_what_is_no_sample_is_named(tmp_path, monkeypatch):

@@ -50,14 +50,15 @@ def recipe_for(folder, photographs, workers):
 
 
 def test_plan_of_a_folder(photographs):
-    changes = [f"data.source={photographs}", "train.batch=16", "bank.size=64"]
+    changes = [f"data.source={photographs}", "data.validation=0", "train.batch=16", "bank.size=64"]
+    changes += ["method.kind=contrast", "model.kind=resnet", "model.depth=10", "views.size=24"]
     plan = rince("train", "images/rince-in", *changes, "--dry-run").stdout
     assert "40 training images, 4 classes" in plan
     assert "there is no split 'test': 8 of 48 images, 20 % of each class by their names, are set aside as it" in plan
     # Two of the four classes have one sibling: 64 · 1/4 · 1/2.
-    assert "2: τ 0.2, in; 8.0 positives expected in the bank" in plan
+    assert "2: τ 0.225, in; 8.0 positives expected in the bank" in plan
     assert "empty for 2 of 4 classes: manx, oak" in plan
-    assert "term 4 has no rank here" in plan
+    assert "terms 4 to 8 have no rank here" in plan
 
 
 def test_any_number_of_workers_trains_to_the_same_bits(photographs, tmp_path):

@@ -21,6 +21,11 @@ METHODS = {
         "method": {"kind": "contrast-two-heads", "superclass_weight": 0.4},
         "loss": {"terms": [{"temperature": 0.1}]},
     },
+    "scl-two-heads in a batch": {
+        "method": {"kind": "in-batch-two-heads", "superclass_weight": 0.4},
+        "loss": {"terms": [{"temperature": 0.1}]},
+        "bank": None,
+    },
     "triplet": {"method": {"kind": "triplet", "margins": [0.3, 0.6, 0.9]}, "loss": None},
     "hierarchical-triplet": {
         "method": {"kind": "hierarchical-triplet", "anchors": 3, "near": 4, "random": 17},

@@ -352,3 +352,15 @@ def test_a_recipe_may_hold_the_model_as_it_is(made, tmp_path):
     said = yaml.safe_load((tmp_path / "run" / "recipe.yaml").read_text())["model"]
     assert said["features"] == {"noise": 0.02, "dropout": 0.0, "views": 0}
     assert (said["tune"], said["pool"], said["revision"]) == ("adapter", "mean", None)
+
+
+def test_terms_without_a_rank_take_no_part(made, tmp_path):
+    """With two levels, "SCL summed over levels" is the sum of two losses, however many terms the recipe has."""
+    run = tmp_path / "run"
+    command("train", *on_texts(made, "train.max_steps=1", recipe="text/scl-levels"), "--out", run)
+    recipe, source, _, embeddings, labels = first_step(run, seed_dropout=False)
+    assert len(recipe.terms) == 8
+    expected = naive_value(embeddings.detach(), ranks_of(source, labels), [(0.1, "in", True), (0.1, "in", True)])
+    (logged,) = lines_of(run)
+    assert logged["loss"] == pytest.approx(float(expected), abs=1e-4)
+    assert [name for name in logged if name.startswith("term/")] == ["term/1", "term/2"]

@@ -186,7 +186,7 @@ def test_damage_is_refused_and_nothing_is_overwritten(damage, text, uninterrupte
 
 
 def test_a_copy_of_the_data_elsewhere_is_the_same_data(tmp_path):
-    record.write_environment(tmp_path, {"source": "here", "train": "a" * 64, "ranks": "b" * 64})
+    record.write_environment(tmp_path, {"source": "here", "train": "a" * 64, "ranks": "b" * 64}, ["a note"])
     record.check_data(tmp_path, {"source": "elsewhere", "train": "a" * 64, "ranks": "b" * 64})
     with pytest.raises(
         DataError, match=r"the data is not what .* was started on: cccccccccccc instead of aaaaaaaaaaaa"

@@ -40,7 +40,7 @@ def installed(tmp_path_factory):
 
 
 def test_ls_from_the_wheel(installed):
-    assert len(output_of("env/bin/rince", "ls", cwd=installed).splitlines()) == 32
+    assert len(output_of("env/bin/rince", "ls", cwd=installed).splitlines()) == 68
 
 
 def test_train_from_the_wheel(installed):

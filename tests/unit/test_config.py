@@ -20,7 +20,7 @@ def write(folder, values, name="recipe.yaml"):
 
 def test_every_recipe_that_ships_is_valid_and_teaches():
     names = recipe_names()
-    assert len(names) == 32
+    assert len(names) == 68
     for name in names:
         recipe = load_recipe(name)
         assert recipe.name == name
@@ -49,10 +49,11 @@ LEARNING_RATES = {
     "cifar100/hierarchical-triplet": 0.5,
     "cifar100/fast-ap": 0.1,
 } | dict.fromkeys(CONTRASTIVE, 0.5)
+OF_OURS = {"cifar100/frozen", "cifar100/scl-levels"}  # no rows of the paper
 
 
 def test_recipes_of_the_paper_have_its_numbers():
-    assert {name for name in recipe_names() if name.startswith("cifar100/")} == LEARNING_RATES.keys()
+    assert {name for name in recipe_names() if name.startswith("cifar100/")} == LEARNING_RATES.keys() | OF_OURS
     for name, lr in LEARNING_RATES.items():
         recipe = load_recipe(name)
         assert (recipe.optimizer.lr, recipe.optimizer.momentum, recipe.optimizer.weight_decay) == (lr, 0.9, 1e-4)
@@ -100,7 +101,7 @@ def test_recipes_on_imagenet_have_the_papers_numbers():
 
 def test_the_reduced_scale_is_one_for_all_rows():
     names = [name for name in recipe_names() if name.startswith("cifar100/")]
-    assert len(names) == 15
+    assert len(names) == 17
     reduced = {name: load_recipe(name, ["scale=reduced"]) for name in names}
     first = reduced["cifar100/rince-in"]
     for name, recipe in reduced.items():
@@ -112,6 +113,29 @@ def test_the_reduced_scale_is_one_for_all_rows():
             assert getattr(recipe, section) == (getattr(first, section) if has else None)
         assert recipe.views == load_recipe(name).views
         assert recipe.optimizer.lr == pytest.approx(load_recipe(name).optimizer.lr * first.optimizer.lr / 0.5)
+
+
+def test_the_pretrained_scale_is_one_for_all_rows():
+    """Frozen features have one kind of views, so strong ones make no row of their own."""
+    names = {name for name in recipe_names() if name.startswith("cifar100/")} - {"cifar100/cross-entropy-sa"}
+    first = load_recipe("cifar100/rince-in", ["scale=pretrained"])
+    assert (first.model.kind, first.views.size, first.views.mean, first.optimizer.kind) == (
+        "efficientnet-lite",
+        112,
+        None,
+        "adamw",
+    )
+    for name in names:
+        recipe = load_recipe(name, ["scale=pretrained"])
+        assert recipe.scale == "pretrained"
+        for section in ("data", "model", "optimizer", "schedule", "train"):
+            assert getattr(recipe, section) == getattr(first, section), (name, section)
+        for section in ("bank", "twin"):
+            has = section in recipe.method.uses
+            assert getattr(recipe, section) == (getattr(first, section) if has else None)
+        assert (recipe.views.size, recipe.views.mean, recipe.views.std) == (112, None, None)
+    with pytest.raises(ConfigError, match="cross-entropy-sa has no block `pretrained:`"):
+        load_recipe("cifar100/cross-entropy-sa", ["scale=pretrained"])
 
 
 def test_a_recipe_written_out_reads_back_equal(tmp_path):
@@ -128,6 +152,20 @@ def test_overrides_come_last_and_numbers_are_numbers(tmp_path):
     assert recipe.optimizer.weight_decay == 1e-5
     assert recipe.train.epochs == 7
     assert recipe.views.jitter is None
+
+
+def test_what_only_the_old_kind_has_is_left_behind(tmp_path):
+    """By a change, by a layer over a base, and by a block of a scale; keys that both kinds have stay."""
+    recipe = load_recipe("images/rince-in", ["model.kind=resnet", "model.depth=10", "optimizer.kind=sgd"])
+    assert (recipe.model.kind, recipe.model.depth, recipe.model.dim) == ("resnet", 10, 128)
+    assert "hidden" not in recipe.model.model_dump()
+    assert (recipe.optimizer.kind, recipe.optimizer.lr) == ("sgd", 0.001)  # kinds of optimizers have the same keys
+    layer = {"base": "images/rince-in", "name": "mine", "model": {"kind": "resnet"}}
+    assert load_recipe(write(tmp_path, layer)).model.dim == 128
+    scaled = load_recipe("cifar100/rince-in", ["scale=pretrained"])
+    assert (scaled.model.kind, scaled.model.dim) == ("efficientnet-lite", 128)
+    with pytest.raises(ConfigError, match="hidden: unknown key"):  # what is said along with the kind is a mistake
+        load_recipe("images/rince-in", ["model.kind=resnet", "model.hidden=5"])
 
 
 def test_base_in_a_file_and_by_name(tmp_path):

@@ -372,6 +372,9 @@ def test_what_is_not_its_kind_of_sample_is_refused(models, tmp_path):
     colour = gray.open("train", huggingface(models / "vit").fit_views(PixelViewSettings()))
     views = colour.finish(colour.load(torch.arange(2), (0,), seed=0, epoch=0), torch.device("cpu")).views
     assert views[0].shape == colour.plain(torch.arange(2)).shape == (2, 3, SIZE, SIZE)
+    photos = ImageData(kind="images", source=str(write_images(tmp_path / "photos", 8)))
+    with pytest.raises(ConfigError, match=r"have 3 channel\(s\), but views.mean has 1 number\(s\)"):
+        photos.open("train", PixelViewSettings(mean=[0.3], std=[0.3]))
 
 
 def test_texts_that_are_too_long_are_cut_counted_and_said(models):

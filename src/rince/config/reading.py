@@ -81,7 +81,7 @@ def with_overrides(values: dict[str, Any], overrides: Sequence[str], sections: S
     """Values with `a.b.c=value` applied, in place; only those of some sections, if these are named."""
     changes = [each for each in map(_parse_override, overrides) if not sections or each[0][0] in sections]
     for path, value in changes:
-        if path[1:] == ["kind"]:
+        if path[1:] == ["kind"] and path[0] in GROUPS:  # other sections have a `kind`, too, and keys for all of them
             _leave_behind(values, path[0], value)
     for path, value in changes:
         _assign(values, path, value)

@@ -282,8 +282,8 @@ class ScheduleSettings(Section):
     kind: Literal["cosine", "cosine-by-step", "constant", "plateau"] = Field(
         "cosine", description="cosine: set once per epoch, as the paper does; cosine-by-step: at every step"
     )
-    warmup_epochs: Annotated[int, Field(ge=0)] = 0
-    warmup_from: Annotated[float, Field(ge=0)] = 0.01
+    warmup_epochs: Annotated[int | float, Field(ge=0)] = Field(0, description="linear, by step; may be a part of one")
+    warmup_from: Annotated[float, Field(ge=0)] = Field(0.01, description="rate of the first step of a warm-up")
     floor: Annotated[float, Field(ge=0, le=1)] = Field(1e-3, description="end of the cosine, as a share of lr")
     patience: Annotated[int, Field(ge=0)] = Field(
         10, description="epochs without a lower loss of the validation samples before a plateau counts"
@@ -435,6 +435,11 @@ class Recipe(Section):
             raise ValueError(
                 f"schedule.warmup_epochs ({self.schedule.warmup_epochs}) must be below train.epochs "
                 f"({self.train.epochs}); lower it, it may be 0"
+            )
+        if self.schedule.warmup_epochs and self.schedule.warmup_from > self.optimizer.lr:
+            raise ValueError(
+                f"schedule.warmup_from ({self.schedule.warmup_from}) is above optimizer.lr ({self.optimizer.lr}), so "
+                "the rate would fall; lower it, it may be 0"
             )
         if self.train.batch_norm == "shuffled" and (self.train.accumulate > 1 or self.twin is None):
             reason = "shuffles whole batches; use train.accumulate=1" if self.twin else "is for methods with a twin"

@@ -148,7 +148,7 @@ def beside_the_paper(table: str, results: dict[str, list[dict[str, Any]]]) -> Ta
     known = paper_tables()[table]
     measured = list(dict.fromkeys(name for group in results.values() for each in group for name in each["metrics"]))
     usual = [name for name in headline(measured) if parse(name).metric in USUAL]
-    before = list(known.get("columns") or at_place(usual, "before"))
+    before = [*(known.get("columns") or at_place(usual, "before")), *known.get("more_columns", [])]
     behind = [parse(name)._replace(place="after").name for name in before if parse(name).metric.both_places]
     metrics = before + [name for name in behind if name not in before and fitting(measured, name)]
     names = dict.fromkeys([*(known.get("rows") or known["runs"]), *results])

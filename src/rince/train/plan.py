@@ -59,7 +59,8 @@ def _rank_lines(recipe: Recipe, parts: Parts) -> list[str]:
     told = [f"{i}: τ {term.temperature}, {term.positives}" for i, term in enumerate(recipe.terms, start=1)]
     if recipe.ranks.about_own:
         return [f"ranks      {recipe.ranks.about_own}", f"           {', '.join(told)}"]
-    candidates, where = (recipe.bank.size, "the bank") if recipe.bank else (recipe.train.batch, "a batch")
+    views = len(recipe.view_numbers)
+    candidates, where = (recipe.bank.size, "the bank") if recipe.bank else (views * recipe.train.batch, "a batch")
     if parts.rank_source.by == "sample":
         lines = ["ranks      1: the same sample; no labels used"]
         return lines + _sample_lines(parts.rank_source, parts, candidates, where)
@@ -115,7 +116,7 @@ def _step_lines(recipe: Recipe, steps: int, total: int, things: str) -> list[str
 
 def _rate_lines(recipe: Recipe, steps: int, total: int) -> list[str]:
     rates = learning_rates(recipe, steps)[:total]
-    marks = sorted({0, min(recipe.schedule.warmup_epochs * steps, total - 1), total // 2, total - 1})
+    marks = sorted({0, min(round(recipe.schedule.warmup_epochs * steps), total - 1), total // 2, total - 1})
     told = ", ".join(f"{rates[mark]:.4g} at step {mark:,}" for mark in marks)
     schedule = recipe.schedule
     if schedule.kind == "plateau":

@@ -18,7 +18,7 @@ def learning_rates(recipe: Recipe, steps_per_epoch: int) -> list[float]:
     """
     schedule, lr, epochs = recipe.schedule, recipe.optimizer.lr, recipe.train.epochs
     steps = epochs * steps_per_epoch
-    warmup_steps = min(schedule.warmup_epochs, epochs) * steps_per_epoch
+    warmup_steps = round(min(schedule.warmup_epochs, epochs) * steps_per_epoch)
 
     def rate(done: float) -> float:
         """After a share of the run."""

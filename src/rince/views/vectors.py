@@ -37,8 +37,9 @@ class VectorViewSettings(Section):
         if self.noise:
             # The inverse of the normal distribution, infinite at its ends; in the middle of its 2⁻²⁴ no draw is at one.
             # In this order every sum is exact: `drawn + 2⁻²⁵` would round the largest to 1.
-            normal = math.sqrt(2) * torch.erfinv(2 * drawn[:, :dim] - 1 + 2.0**-24)
-            vectors = vectors + self.noise * torch.linalg.vector_norm(vectors, dim=1, keepdim=True) * normal
+            normal = torch.erfinv(2 * drawn[:, :dim] - 1 + 2.0**-24).mul_(math.sqrt(2))
+            lengths = torch.linalg.vector_norm(vectors, dim=1, keepdim=True)
+            vectors = normal.mul_(self.noise * lengths).add_(vectors)
         if self.dropout:
             vectors = vectors * (drawn[:, dim:] >= self.dropout) / (1 - self.dropout)
         return vectors
