@@ -297,6 +297,17 @@ def test_after_the_head_stands_in_a_grid_of_its_own():
     ]
 
 
+def test_columns_of_ours_follow_the_papers_where_they_were_measured():
+    measured = dict.fromkeys(
+        ("retrieval/superclass/map", "probe/accuracy", "retrieval/superclass/map after the head"), 0.5
+    )
+    table = beside_the_paper("temperature", {"τ₂ = 0.175": [judged_at_both(1) | {"metrics": measured}]})
+    assert table.metrics == ("probe/accuracy", "retrieval/superclass/map", "retrieval/superclass/map after the head")
+    for known in paper_tables().values():
+        assert not set(known.get("more_columns", [])) & set(known.get("columns", []))
+        assert all(parse(name).place == "before" for name in known.get("more_columns", []))
+
+
 def test_the_papers_columns_stay_those_of_its_place():
     results = [judged_at_both(1) | {"metrics": {"probe/accuracy": 0.4, "probe/accuracy after the head": 0.3}}]
     table = beside_the_paper("temperature", {"τ₂ = 0.175": results})

@@ -138,8 +138,8 @@ def compare(results: Iterable[dict[str, Any]], metrics: Sequence[str] | None = N
 def beside_the_paper(table: str, results: dict[str, list[dict[str, Any]]]) -> Table:
     """A table of the paper, its rows in its order, with ours where there are any; or one that is not in the paper.
 
-    The paper's columns are of features before the head; the same after it follow them, as far as they were measured. A
-    table that names no columns has accuracy, R@1 and mAP of every level, and AUROC.
+    The paper's columns are of features before the head; columns of ours and the same after the head follow them, as far
+    as they were measured. A table that names no columns has accuracy, R@1 and mAP of every level, and AUROC.
 
     Args:
         table: its name in `paper_numbers.yaml`.
@@ -148,7 +148,8 @@ def beside_the_paper(table: str, results: dict[str, list[dict[str, Any]]]) -> Ta
     known = paper_tables()[table]
     measured = list(dict.fromkeys(name for group in results.values() for each in group for name in each["metrics"]))
     usual = [name for name in headline(measured) if parse(name).metric in USUAL]
-    before = [*(known.get("columns") or at_place(usual, "before")), *known.get("more_columns", [])]
+    more = [name for name in known.get("more_columns", []) if fitting(measured, name)]
+    before = [*(known.get("columns") or at_place(usual, "before")), *more]
     behind = [parse(name)._replace(place="after").name for name in before if parse(name).metric.both_places]
     metrics = before + [name for name in behind if name not in before and fitting(measured, name)]
     names = dict.fromkeys([*(known.get("rows") or known["runs"]), *results])
