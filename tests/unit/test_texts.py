@@ -48,7 +48,7 @@ def write(path, rows):
 
 
 def opened(source, split="train", **keys):
-    return TextData(kind="texts", source=str(source), **keys).open(split, PLAIN)
+    return TextData(kind="texts", source=str(source), **{"test_part": 0, **keys}).open(split, PLAIN)
 
 
 @pytest.fixture
@@ -128,6 +128,19 @@ def test_a_file_without_a_split_column_is_all_training(tmp_path):
     assert len(opened(path)) == 5
     with pytest.raises(DataError, match="has no split 'test'; there are 'train'"):
         opened(path, "test")
+
+
+def test_a_file_without_a_test_split_gives_up_a_part_of_every_class(tmp_path):
+    rows = [{"text": f"{label} number {i}", "label": label} for label in ("dog", "oak") for i in range(10)]
+    path = write(tmp_path / "all.csv", rows)
+    parts = {split: opened(path, split, test_part=0.2) for split in ("train", "test")}
+    assert {split: torch.bincount(part.labels).tolist() for split, part in parts.items()} == {
+        "train": [8, 8],
+        "test": [2, 2],
+    }
+    texts = [part.preview(row).text for part in parts.values() for row in range(len(part))]
+    assert sorted(texts) == sorted(row["text"] for row in rows)
+    assert "there is no split 'test': 4 of 20 texts" in parts["train"].notes()[0]
 
 
 def test_parts_of_a_split_are_joined(tmp_path):
