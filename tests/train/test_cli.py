@@ -32,10 +32,10 @@ def test_show_cp_validate(tmp_path):
 def test_dry_run_says_what_will_happen(tmp_path):
     plan = rince("train", "demo/rince-in", "--dry-run").stdout
     assert "6,000 training images, 10 classes" in plan
-    assert "2: τ 0.35, in; 245.8 positives expected in the bank" in plan  # 8 of 9 siblings' worth: 2048 · (12 / 100)
+    assert "2: τ 0.225, in; 245.8 positives expected in the bank" in plan  # 8 of 9 siblings' worth: 2048 · (12 / 100)
     assert "empty for 1 of 10 classes: Bag" in plan
-    assert "15 epochs of 23 steps of 256 images: 345 steps" in plan
-    assert "0.0003 at step 344" in plan
+    assert "15 epochs of 93 steps of 64 images: 1,395 steps" in plan
+    assert "0.00012 at step 1,394" in plan
 
 
 def test_the_run_folder(tmp_path):
@@ -66,7 +66,7 @@ def test_the_run_folder(tmp_path):
         (["train", "demo/rince-in", "train.epoch=1", "bank.size=x", "--dry-run"], "demo/rince-in has 2 mistakes:"),
         (["train", "demo/rince-in", "train.epoch=1", "--dry-run"], "did you mean 'epochs'?"),
         (["train", "demo/scl-in", "ranks.kind=tree", "--dry-run"], "the taxonomy gives 3 ranks but loss.terms has 1"),
-        (["train", "demo/rince-in", "bank.size=128", "--dry-run"], "train.batch (256) must not exceed bank.size (128)"),
+        (["train", "demo/rince-in", "bank.size=32", "--dry-run"], "train.batch (64) must not exceed bank.size (32)"),
         (["train", "demo/rince-in", "data.source=no/such", "--out", "run"], "no/such"),
         (["train", "demo/rince-in", "scale=reduced", "--dry-run"], "has no block `reduced:`"),
         (

@@ -54,7 +54,10 @@ def facts(runs: Sequence[Shown]) -> str:
 
 
 def _loss(run: Shown) -> str:
-    terms = ", ".join(f"τ {term.temperature:g} {term.positives}" for term in run.recipe.terms)
+    """Method and terms; those that have no rank in this data are not in the log, and took no part."""
+    logged = [number for number in range(len(run.recipe.terms)) if run.lines and f"term/{number + 1}" in run.lines[-1]]
+    used = [run.recipe.terms[number] for number in logged] or run.recipe.terms
+    terms = ", ".join(f"τ {term.temperature:g} {term.positives}" for term in used)
     kind = run.recipe.method.kind
     return terms if kind == "contrast" else f"{kind}: {terms}" if terms else kind
 

@@ -238,7 +238,12 @@ def _training(runs: Sequence[Shown], names: Sequence[str], drawn: list[Drawn]) -
     panels = figures.training_curves(runs, names)
     for run, row in zip(runs, panels, strict=True):
         if not run.lines:
-            text += f"<h3>{escape(clean(run.label))}</h3><p>There is no metrics.jsonl in the folder of this run.</p>"
+            why = (
+                "There is no metrics.jsonl in the folder of this run."
+                if run.recipe.method.trains
+                else "Nothing was trained."
+            )
+            text += f"<h3>{escape(clean(run.label))}</h3><p>{why}</p>"
             continue
         text += f"<h3>{escape(clean(run.label))}</h3>" + _figure(row, "", drawn)
     longest = max(len(run.lines) for run in runs)
