@@ -54,7 +54,8 @@ def seen(monkeypatch):
 
 
 def on_texts(made, *changes, recipe="text/rince-in", model="bert"):
-    model = ["model.kind=huggingface", f"model.name={made / model}", "model.standardise=false", "model.hidden=24"]
+    adapter = [] if "model.tune=all" in changes else ["model.standardise=false", "model.hidden=24"]
+    model = ["model.kind=huggingface", f"model.name={made / model}", *adapter]
     return [recipe, f"data.source={made / 'texts'}", *model, *QUICK, *changes]
 
 

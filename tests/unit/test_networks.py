@@ -12,6 +12,7 @@ from efficientnet_lite_pytorch import EfficientNet
 from sentence_transformers import SentenceTransformer
 from torch import nn
 
+from rince.config import load_recipe
 from rince.encoders import efficientnet_lite, timm
 from rince.encoders.efficientnet_lite import EfficientNetLiteModel
 from rince.encoders.huggingface import HuggingFaceModel
@@ -409,3 +410,12 @@ def test_batch_normalisation_is_frozen_or_trained(frozen, models):
     assert all(each.weight.grad is not None for each in convolutions)
     again = model.build((3, SIZE, SIZE))  # what is trained is a copy
     assert all(torch.equal(value, before[name]) for name, value in again.state_dict().items())
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [(["model.tune=all", "model.hidden=5"], "hidden"), (["model.batch_norm=trained"], "batch_norm")],
+)
+def test_a_setting_of_the_other_way_to_tune_is_refused(changes, named):
+    with pytest.raises(ConfigError, match=f"{named} does nothing with tune="):
+        load_recipe("text/rince-in", changes)

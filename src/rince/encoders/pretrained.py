@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from rince.encoders.adapter import AdaptedModel, Adapter
@@ -80,6 +80,13 @@ class PretrainedModel(AdaptedModel):
     def idle(self) -> set[str]:
         """What the other choice of `tune` would have."""
         return {"batch_norm"} if self.tune == "adapter" else {"hidden", "standardise", "features"}
+
+    @model_validator(mode="after")
+    def _no_setting_that_does_nothing(self) -> PretrainedModel:
+        for name in sorted(self.idle):
+            if getattr(self, name) != type(self).model_fields[name].get_default(call_default_factory=True):
+                raise ValueError(f"{name} does nothing with tune={self.tune}; leave it out")
+        return self
 
     @property
     def identity(self) -> str:
