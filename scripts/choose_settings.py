@@ -2,6 +2,8 @@
 
     python scripts/choose_settings.py text definitions --out results/settings/definitions.csv
     python scripts/choose_settings.py text DIR/clinc150 --out results/settings/clinc150.csv
+    python scripts/choose_settings.py cifar100 DIR/cifar100 scale=pretrained data.validation=0.1 --epochs 10 \\
+        --out results/settings/cifar100-pretrained.csv
 
 Every setting of the grid trains SCL-in and SCL-out with one seed. What counts is R@1 of the class on the part held out
 (`data.validation`), features before the head: of the two rows the better one, of the settings the best, of equal ones
@@ -29,13 +31,14 @@ COUNTS = "class/recall@1"
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("recipes", help="text, images or vectors: the folder of the recipes")
+    parser.add_argument("recipes", help="text, images, vectors or cifar100: the folder of the recipes")
     parser.add_argument("source", help="data.source")
     parser.add_argument("changes", nargs="*", help="further changes of the recipe")
+    parser.add_argument("--epochs", type=int, nargs="+", default=EPOCHS, help="to try; %(default)s by default")
     parser.add_argument("--out", type=Path, required=True, help="CSV file to write")
     given = parser.parse_args()
     found = []
-    for rate, epochs, row in itertools.product(RATES, EPOCHS, ROWS):
+    for rate, epochs, row in itertools.product(RATES, given.epochs, ROWS):
         changes = [f"optimizer.lr={rate}", f"train.epochs={epochs}", "log.logger=none", *given.changes]
         began = time.perf_counter()
         with tempfile.TemporaryDirectory() as folder:
