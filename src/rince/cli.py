@@ -40,6 +40,13 @@ Overrides = Annotated[
 ]
 Runs = Annotated[list[Path], typer.Argument(help="Folders of trained runs.", show_default=False)]
 RunArgument = Annotated[Path, typer.Argument(help="Folder of a trained run.", show_default=False)]
+SamplesArgument = Annotated[
+    str,
+    typer.Argument(
+        help="An image, or a folder of them; or videos, vectors or texts, as the run; or one text itself.",
+        show_default=False,
+    ),
+]
 AcceleratorOption = Annotated[str, typer.Option(help="auto, cpu, cuda, mps.")]
 WhichOption = Annotated[
     Literal["features", "embeddings"] | None,
@@ -263,9 +270,7 @@ def _say(text: str) -> None:
 @app.command()
 def embed(
     run: RunArgument,
-    path: Annotated[
-        str, typer.Argument(help="An image, or a folder of them; or videos or vectors, as the run.", show_default=False)
-    ],
+    path: SamplesArgument,
     out: Annotated[
         Path, typer.Option(help="Parquet file to write: path, vector, and labels if there are any.", show_default=False)
     ],
@@ -290,9 +295,7 @@ def embed(
 @app.command()
 def neighbours(
     run: RunArgument,
-    query: Annotated[
-        str, typer.Argument(help="An image, or a folder of them; or videos or vectors, as the run.", show_default=False)
-    ],
+    query: SamplesArgument,
     gallery: Annotated[str, typer.Argument(help="A folder to search.", show_default=False)],
     k: Annotated[int, typer.Option("-k", min=1, help="How many neighbours to show.")] = 5,
     which: WhichOption = None,
@@ -306,9 +309,9 @@ def neighbours(
     which = _said(opened, which)
     found = opened.neighbours(query, gallery, k=k, which=which, picture=picture, accelerator=accelerator, say=_say)
     for each in found:
-        typer.echo(each.place)
+        typer.echo(each.place if each.text in ("", each.place) else f"{each.place}  {each.text}")
         for neighbour in each.near:
-            typer.echo(f"  {neighbour.cosine:+.4f}  {neighbour.place}")
+            typer.echo(f"  {neighbour.cosine:+.4f}  {neighbour.place}  {neighbour.text}".rstrip())
     if picture is not None:
         typer.echo(f"wrote {picture}")
 

@@ -377,24 +377,17 @@ def _duration(seconds: float) -> str:
 
 
 def estimate(jobs: list[Job], count: int) -> str:
-    """How long the runs will take here, from a few steps of each method: a sentence."""
-    from rince.train.loop import seconds_per_step  # noqa: PLC0415 - brings torch and Fabric
+    """How long the runs will take here, from a few steps of every row; lines of what has to be computed first."""
+    from rince.train.loop import cost  # noqa: PLC0415 - brings torch and Fabric
 
-    costs: dict[str, float] = {}
-    for job in jobs:
-        if job.row not in costs:
-            costs[job.row] = seconds_per_step(job.load()) * job_steps(job)
-    total = sum(costs[job.row] for job in jobs) / count
-    return (
+    rows = {job.row: job for job in reversed(jobs)}  # the first of every row
+    costs = {row: cost(rows[row].load()) for row in dict.fromkeys(job.row for job in jobs)}
+    total = sum(costs[job.row].seconds for job in jobs) / count
+    told = (
         f"about {_duration(total)} of training, from a few steps of every row on this machine"
         + (f", if {count} runs at a time do not slow each other" if count > 1 else "")
-        + "; evaluation comes on top, less than a fifth of that"
+        + "; evaluation comes on top, less than a fifth of that where networks are trained, about as much again where "
+        "adapters are"
     )
-
-
-def job_steps(job: Job) -> int:
-    """Steps of the whole run."""
-    from rince.train.setup import build_parts, total_steps  # noqa: PLC0415
-
-    recipe = job.load()
-    return total_steps(recipe, build_parts(recipe).order.steps_per_epoch)
+    ahead = {each.made_of: each.ahead for each in costs.values()}
+    return "\n".join([told, *(line for lines in ahead.values() for line in lines)])

@@ -15,6 +15,7 @@ from rince.config import load_recipe
 from rince.draws import NETWORK_DROPOUT, seed_of, uniform
 from rince.encoders import huggingface as kind
 from rince.encoders.features import Features
+from rince.train.loop import cost
 from rince.train.setup import build_encoder, build_parts
 from train.small_networks import GROUPS, SIZE, write_bert, write_images, write_texts, write_vit
 from train.tiny import rince as command
@@ -92,7 +93,20 @@ def test_features_are_made_once_for_all_runs_and_judging(made, seen, tmp_path):
     assert metrics["retrieval/class/recall@1"] > 0.3  # of four classes, by a network that knows nothing
     found = command("neighbours", tmp_path / "run", made / "texts" / "test.csv", made / "texts" / "train.csv").stdout
     assert found.count("\n  ") == 60 * 5
+    rows = [line.split(",")[0] for line in (made / "texts" / "train.csv").read_text().splitlines()[1:]]
+    shown = found.splitlines()[1].split(maxsplit=2)  # cosine, place, text
+    assert shown[2] == rows[int(shown[1].rpartition(":")[2]) - 2]
     assert "kept from before in" in command("train", *on_texts(made), "--dry-run").stdout
+
+
+def test_what_a_run_costs_is_told_without_making_features(made, seen):
+    found = cost(load_recipe(*on_texts(made)[:1], on_texts(made)[1:]), limit=0.1)
+    assert found.seconds > 0
+    assert "once: about" in found.ahead[1]
+    assert sum(seen) == 33  # one, and 32 that tell how long all take; not the 60 that there are
+    frozen = cost(load_recipe("text/frozen", on_texts(made)[1:]), limit=0.1)
+    assert frozen.seconds == 0
+    assert frozen.made_of == found.made_of
 
 
 def test_training_on_features_is_training_on_the_same_vectors(made, tmp_path):

@@ -237,6 +237,13 @@ class Features(Wrapped, InMemory):
             f"{self._bytes() / 2**20:,.1f} MB {kept}",
         ]
 
+    def pretend(self) -> None:
+        """Normal numbers for features that are not kept: a step takes as long with them."""
+        if self._left():
+            self.values = torch.randn(len(self), self.network.width)
+            if self.maker.views:
+                self.rows = self.values[:, None].expand(-1, self.maker.views, -1)
+
     def _left(self) -> int:
         """Views of samples that are not in the cache."""
         if not self.knows_content:

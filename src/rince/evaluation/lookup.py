@@ -31,6 +31,8 @@ class Neighbour(NamedTuple):
     cosine: float
     row: int
     """In the gallery."""
+    text: str = ""
+    """Itself, if it is a text."""
 
 
 class Found(NamedTuple):
@@ -39,6 +41,8 @@ class Found(NamedTuple):
     place: str
     row: int
     near: list[Neighbour]
+    text: str = ""
+    """Itself, if it is a text."""
 
 
 def vectors_of(run: TrainedRun, source: Source, which: Which, tell: TellDone | None = None) -> Tensor:
@@ -101,10 +105,16 @@ def find_neighbours(
     for row, (items, values) in enumerate(zip(near.tolist(), cosines, strict=True)):
         # Where k is all of the gallery, the query itself comes last.
         others = [
-            Neighbour(gallery.place(i), value, i) for i, value in zip(items, values, strict=True) if i != int(own[row])
+            Neighbour(gallery.place(i), value, i, _text(gallery, i))
+            for i, value in zip(items, values, strict=True)
+            if i != int(own[row])
         ]
-        found.append(Found(queries.place(row), row, others))
+        found.append(Found(queries.place(row), row, others, _text(queries, row)))
     return found
+
+
+def _text(source: Source, row: int) -> str:
+    return source.preview(row).text if source.thing == "text" else ""
 
 
 def draw_neighbours(found: list[Found], queries: Source, gallery: Source, out: Path) -> None:

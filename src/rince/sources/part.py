@@ -97,6 +97,10 @@ class Part(Source):
         """As of the whole."""
         return self.whole.ahead()
 
+    def pretend(self) -> None:
+        """As the whole."""
+        self.whole.pretend()
+
 
 def names_of(source: Source, rows: Sequence[int] | None = None) -> list[str]:
     """What the samples of a source, or some of them, are called."""

@@ -166,6 +166,9 @@ class Source(ABC):
         """What has to be computed before the first step, and how long that takes: for the dry run."""
         return []
 
+    def pretend(self) -> None:  # noqa: B027 - most sources have nothing to compute
+        """Takes made-up numbers for what `ahead` tells of: steps take as long with them."""
+
 
 class Wrapped(Source):
     """Samples of another source, made into what a network takes: they keep their names, labels and looks."""

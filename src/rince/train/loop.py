@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -212,9 +212,29 @@ def _feed(recipe: Recipe, parts: Parts, runtime: Runtime) -> Feed:
     )
 
 
-def seconds_per_step(recipe: Recipe, *, limit: float = 5.0) -> float:
-    """How long a step takes on this machine, from as many as fit into `limit` seconds, after a first one."""
-    parts, runtime = build_parts(recipe), Runtime(1, recipe.train.precision)
+class Cost(NamedTuple):
+    """What a run takes on this machine."""
+
+    seconds: float
+    """Of all its steps."""
+    made_of: str
+    """Fingerprint of the samples."""
+    ahead: list[str]
+    """What has to be computed before the first step, in lines."""
+
+
+def cost(recipe: Recipe, *, limit: float = 5.0) -> Cost:
+    """From as many steps as fit into `limit` seconds, after a first one; what comes before them is not computed."""
+    parts = build_parts(recipe)
+    ahead = parts.source.ahead()
+    parts.source.pretend()
+    steps = total_steps(recipe, parts.order.steps_per_epoch)
+    seconds = steps * _seconds_per_step(recipe, parts, limit) if steps else 0.0
+    return Cost(seconds, parts.source.fingerprint, ahead)
+
+
+def _seconds_per_step(recipe: Recipe, parts: Parts, limit: float) -> float:
+    runtime = Runtime(1, recipe.train.precision)
     state, method = _start(recipe, parts, _first_encoder(recipe, parts, NOTHING, fresh=False)[0], runtime)
     began = now = 0.0
     for number, step in enumerate(_feed(recipe, parts, runtime).steps(0, state.steps_per_epoch)):
