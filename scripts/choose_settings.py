@@ -2,7 +2,7 @@
 
     python scripts/choose_settings.py text definitions --out results/settings/definitions.csv
     python scripts/choose_settings.py text DIR/clinc150 --out results/settings/clinc150.csv
-    python scripts/choose_settings.py cifar100 DIR/cifar100 scale=pretrained data.validation=0.1 --epochs 10 --out CSV
+    python scripts/choose_settings.py cifar100 DIR/cifar100 scale=pretrained data.validation=0.1 --epochs 5 --out CSV
 
 Every setting of the grid trains SCL-in and SCL-out with one seed. What counts is R@1 of the class on the part held out
 (`data.validation`), features before the head: of the two rows the better one, of the settings the best, of equal ones
