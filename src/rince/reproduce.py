@@ -165,7 +165,8 @@ class Reproduction:
         recipe, *changes = self._runs()[row]
         source = self._source(self._by_scale(table["data"]))
         scale = [f"scale={self.scale}"] if self.scale else []
-        chosen = table.get("settings", [])
+        own = {change.partition("=")[0] for change in changes}
+        chosen = [each for each in table.get("settings", []) if each.partition("=")[0] not in own]
         overrides = (*scale, f"data.source={source}", f"seed={seed}", *chosen, *changes)
         outliers = tuple(self._source(name) for name in table.get("outliers", []))
         finetuned_on = tuple(self._source(name) for name in self._by_scale(table.get("finetune", [])))
