@@ -12,7 +12,7 @@ from rince.encoders import huggingface as kind
 from rince.encoders.adapter import Adapter, statistics
 from rince.encoders.features import Features, FeatureSettings
 from rince.encoders.huggingface import HuggingFaceModel
-from rince.encoders.pretrained import Network, takes_images
+from rince.encoders.pretrained import at_hand, takes_images
 from rince.errors import ConfigError, DataError
 from rince.sources.images import ImageData
 from rince.sources.part import Part
@@ -282,7 +282,7 @@ def raising(batch):
 def test_a_network_that_gives_no_matrix_is_refused(made, error, match, models, cache):
     data = ImageData(kind="images", source=str(models / "photos"), taxonomy="folders")
     images = data.open("train", PixelViewSettings(size=16))
-    network = Network(Broken(made), 4, "identity", takes_images, "it")
+    network = at_hand(Broken(made), 4, "identity", takes_images, "it")
     source = Features(images, network, FeatureSettings(), seed=0, standardise=False, seen={}, drawn={})
     with pytest.raises(error, match=match):
         _ = source.values
