@@ -71,7 +71,7 @@ def _transformers() -> Any:
 @lru_cache(maxsize=2)
 def _network(name: str, revision: str | None, pool: Pool) -> Network:
     key = key_of(name, "transformers", revision=revision, pool=pool)
-    facts, load = lazily(lambda: _load(name, revision, pool), key)
+    facts, load = lazily(name, lambda: _load(name, revision, pool), key)
     if facts.longest is None:
         return Network(**vars(facts), load=load, fit=takes_images, about=name, at_once=32)
     return Network(**vars(facts), load=load, fit=tokenising(facts, load, f"model.name={name}"), about=name)

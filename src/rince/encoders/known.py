@@ -52,11 +52,12 @@ class Loaded(NamedTuple):
     """Of a network for texts: a `Tokenise`."""
 
 
-def lazily(load: Callable[[], Loaded], key: str | None) -> tuple[Facts, Callable[[], Loaded]]:
+def lazily(name: str, load: Callable[[], Loaded], key: str | None) -> tuple[Facts, Callable[[], Loaded]]:
     """The facts of a network, from the cache where they are known; and what loads it when it is first asked for.
 
     Args:
-        load: loads the network.
+        name: of the network.
+        load: loads it.
         key: fingerprint of all that it is loaded from; None if nobody can tell before.
     """
     once = cache(load)
@@ -66,7 +67,7 @@ def lazily(load: Callable[[], Loaded], key: str | None) -> tuple[Facts, Callable
     def loaded() -> Loaded:
         found = once()
         if found.facts != facts:
-            raise DataError("the files of the network were changed since this command began; start it again")
+            raise DataError(f"the files of model.name={name} were changed since this command began; start it again")
         return found
 
     return facts, loaded

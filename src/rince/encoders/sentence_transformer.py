@@ -57,7 +57,7 @@ class Sentences(nn.Module):
 @lru_cache(maxsize=2)
 def _network(name: str, revision: str | None, prompt_name: str | None) -> Network:
     key = key_of(name, "sentence-transformers", revision=revision, prompt=prompt_name)
-    facts, load = lazily(lambda: _load(name, revision, prompt_name), key)
+    facts, load = lazily(name, lambda: _load(name, revision, prompt_name), key)
     fit = tokenising(facts, load, "model.kind=sentence-transformers")
     return Network(**vars(facts), load=load, fit=fit, about=name)
 
