@@ -922,6 +922,18 @@ BREAKAGES = (
         'network="", samples=',
         f"{FEATURES} -k weights",
     ),
+    Breakage(
+        "facts-of-other-weights",
+        "fingerprint_of(files=named, versions",
+        "fingerprint_of(files=sorted(named), versions",
+        f"{FEATURES} -k weights_change",
+    ),
+    Breakage(
+        "lengths-by-the-network-alone",
+        "fingerprint_of(lengths=self.fingerprint) if self.knows_content",
+        "None if self.knows_content",
+        f"{FEATURES} -k files_change",
+    ),
     Breakage("features-of-another-size", "seen=self.seen, **fixed", "seen={}, **fixed", f"{FEATURES} -k size"),
     Breakage("fixed-views-are-one", "[view - 1], seed=self.seed", "[0], seed=self.seed", f"{FEATURES} -k fixed"),
     Breakage(

@@ -47,6 +47,13 @@ def write_whole(path: Path, content: str | bytes) -> None:
         file.write(content.encode() if isinstance(content, str) else content)
 
 
+def write_for_all(path: Path, content: str | bytes) -> None:
+    """Writes a file whole that others may write at the same time: the later wins, nothing is torn."""
+    own = path.with_name(f"{path.name}.{os.getpid()}.{threading.get_ident()}")
+    write_whole(own, content)
+    os.replace(own, path)
+
+
 @contextmanager
 def written_folder(path: Path) -> Iterator[Path]:
     """A folder to write to whose files appear in `path`, which is new or empty, when all of them are written.
@@ -194,10 +201,8 @@ def _read_book(book: Path | None) -> dict[str, tuple[int, int, str]]:
 
 
 def _remember(book: Path | None, found: dict[str, tuple[int, int, str]]) -> None:
-    """Adds to a book. Of two who write at once, the later wins: what is lost is made again, nothing is torn."""
+    """Adds to a book. Of two who write at once, the later wins: what is lost is made again."""
     if book is None or not found:
         return
     with suppress(OSError):  # a full disk or a folder that cannot be written costs time, no more
-        own = book.with_name(f"{book.name}.{os.getpid()}.{threading.get_ident()}")
-        write_whole(own, json.dumps(_read_book(book) | found))
-        os.replace(own, book)
+        write_for_all(book, json.dumps(_read_book(book) | found))

@@ -2,6 +2,8 @@
 
 import json
 import shutil
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -17,7 +19,15 @@ from rince.encoders import huggingface as kind
 from rince.encoders.features import Features
 from rince.train.loop import cost
 from rince.train.setup import build_encoder, build_parts
-from train.small_networks import GROUPS, SIZE, write_bert, write_images, write_texts, write_vit
+from train.small_networks import (
+    GROUPS,
+    SIZE,
+    write_bert,
+    write_images,
+    write_sentence_model,
+    write_texts,
+    write_vit,
+)
 from train.tiny import rince as command
 
 QUICK = ["train.epochs=4", "train.batch=20", "log.logger=none", "log.every_steps=1", "model.dim=8", "data.validation=0"]
@@ -107,6 +117,55 @@ def test_what_a_run_costs_is_told_without_making_features(made, seen):
     frozen = cost(load_recipe("text/frozen", on_texts(made)[1:]), limit=0.1)
     assert frozen.seconds == 0
     assert frozen.made_of == found.made_of
+
+
+PROCESS = """
+import json, sys
+from rince.cli import app, main
+for arguments in json.loads(sys.argv[1]):
+    try:
+        main(lambda: app(arguments))
+    except SystemExit as error:
+        assert not error.code
+print("loaded:", *(name for name in ("transformers", "sentence_transformers") if name in sys.modules))
+"""
+
+
+def run_of(folder):
+    """Everything a run says, without times."""
+    results = json.loads((folder / "results.json").read_text())
+    return lines_of(folder), results["metrics"], json.loads((folder / "validation.json").read_text())
+
+
+@pytest.mark.slow
+def test_with_features_kept_the_network_is_not_loaded_and_all_is_the_same(made, tmp_path):
+    write_sentence_model(made / "sentences")
+    kind._network.cache_clear(), kind._input_of.cache_clear()  # which other tests have filled
+    held_out = "data.validation=0.2"
+    sentences = ["model.kind=sentence-transformers", f"model.name={made / 'sentences'}", "model.prompt=query"]
+    images = ["model.kind=huggingface", f"model.name={made / 'vit'}", *QUICK, held_out]
+    recipes = {
+        "words": on_texts(made, held_out),
+        "sentences": ["text/rince-in", f"data.source={made / 'texts'}", *sentences, *QUICK, held_out],
+        "images": ["images/rince-in", f"data.source={made / 'photos'}", *images],
+    }
+    plans = ""
+    for name, recipe in recipes.items():
+        command("train", *recipe, "--out", tmp_path / name)
+        command("evaluate", tmp_path / name)
+        plans += command("train", *recipe, "--dry-run").stdout
+    assert plans.count("texts have 12 tokens or more, and are cut there") == 1  # those with a prompt
+    again = [["train", *recipe, "--out", str(tmp_path / f"{name}-again")] for name, recipe in recipes.items()]
+    judged = [["evaluate", str(tmp_path / f"{name}-again")] for name in recipes]
+    planned = [["train", *recipe, "--dry-run"] for recipe in recipes.values()]
+    for each, expected in (([*again, *judged], ""), (planned, plans)):
+        done = subprocess.run(
+            [sys.executable, "-c", PROCESS, json.dumps(each)], capture_output=True, text=True, check=True
+        )
+        assert done.stdout.endswith(f"{expected}loaded:\n"), done.stdout
+    for name in recipes:
+        assert run_of(tmp_path / name) == run_of(tmp_path / f"{name}-again")
+        assert_same(saved_of(tmp_path / name), saved_of(tmp_path / f"{name}-again"))
 
 
 def test_training_on_features_is_training_on_the_same_vectors(made, tmp_path):

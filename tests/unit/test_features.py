@@ -12,7 +12,8 @@ from rince.encoders import huggingface as kind
 from rince.encoders.adapter import Adapter, statistics
 from rince.encoders.features import Features, FeatureSettings
 from rince.encoders.huggingface import HuggingFaceModel
-from rince.encoders.pretrained import Network, takes_images
+from rince.encoders.pretrained import at_hand, takes_images
+from rince.encoders.weights import key_of
 from rince.errors import ConfigError, DataError
 from rince.sources.images import ImageData
 from rince.sources.part import Part
@@ -282,7 +283,7 @@ def raising(batch):
 def test_a_network_that_gives_no_matrix_is_refused(made, error, match, models, cache):
     data = ImageData(kind="images", source=str(models / "photos"), taxonomy="folders")
     images = data.open("train", PixelViewSettings(size=16))
-    network = Network(Broken(made), 4, "identity", takes_images, "it")
+    network = at_hand(Broken(made), 4, "identity", takes_images, "it")
     source = Features(images, network, FeatureSettings(), seed=0, standardise=False, seen={}, drawn={})
     with pytest.raises(error, match=match):
         _ = source.values
@@ -321,6 +322,72 @@ def test_a_model_whose_weights_change_in_its_folder_is_another(models, tmp_path)
     write_bert(tmp_path / "model", seed=4)
     kind._network.cache_clear()  # another process
     assert HuggingFaceModel(kind="huggingface", name=str(tmp_path / "model")).identity != before
+
+
+def process(monkeypatch):
+    """As if it were another one; returns what is loaded from then on."""
+    kind._network.cache_clear()
+    load, found = kind._load, []
+    monkeypatch.setattr(kind, "_load", lambda *given: found.append(given) or load(*given))
+    return found
+
+
+def test_what_a_network_says_is_kept_until_its_files_change(models, cache, tmp_path, monkeypatch):
+    folder = shutil.copytree(models / "bert", tmp_path / "bert")
+    long = texts(said=" a" * 20)
+    first = prepared(bert(tmp_path), long)
+    values, said, notes = first.values, first.ahead(), first.notes()
+    assert (len(said), len(notes)) == (1, 1)  # all kept; a text is cut
+    loads = process(monkeypatch)
+    second = prepared(bert(tmp_path), long)
+    assert torch.equal(second.values, values)
+    assert (second.ahead(), second.notes(), second.shape) == (said, notes, (16,))
+    assert loads == []
+    assert second.network.module is second.network.module
+    assert len(loads) == 1  # once, when it is asked for
+    shutil.copytree(models / "bert", tmp_path / "moved")  # the same files at another place
+    assert (bert(tmp_path, "moved").network.parameters, len(loads)) == (first.network.parameters, 1)
+    assert bert(tmp_path, pool="cls").identity != first.network.identity
+    assert len(loads) == 2
+    (folder / "tokenizer_config.json").write_text((folder / "tokenizer_config.json").read_text() + " ")
+    kind._network.cache_clear()
+    assert bert(tmp_path).identity == first.network.identity  # who has loaded it knows that nothing is different
+    assert len(loads) == 3
+
+
+@pytest.mark.parametrize("damage", [b"", b"{}", b"[1, 2]", b"\xff", b'{"identity": "x", "width": "16"}'])
+def test_damaged_facts_are_made_again(damage, models, cache, monkeypatch):
+    process(monkeypatch)
+    values = prepared(bert(models), texts()).values
+    kept = sorted(cache.glob("*.json"))
+    assert len(kept) == 2  # of the network, and lengths of texts
+    whole = [path.read_bytes() for path in kept]
+    for path in kept:
+        path.write_bytes(damage)
+    loads = process(monkeypatch)
+    assert torch.equal(prepared(bert(models), texts()).values, values)
+    assert len(loads) == 1
+    assert [path.read_bytes() for path in kept] == whole
+    assert len(list(cache.iterdir())) == 3  # nothing is left beside them
+
+
+def test_facts_that_others_decide_are_not_kept(models, tmp_path):
+    folder = shutil.copytree(models / "bert", tmp_path / "bert")
+    (folder / "adapter_config.json").write_text("{}")  # whose weights are in another folder
+    assert key_of(str(folder), "transformers") is None
+    assert key_of("owner/name", "transformers") is None  # of the hub
+    assert key_of(str(models / "bert"), "no-such-library") is None
+    assert key_of(str(models / "bert"), "transformers") is not None
+
+
+def test_a_network_whose_files_change_in_the_middle_of_a_command_is_refused(models, tmp_path, monkeypatch):
+    shutil.copytree(models / "bert", tmp_path / "bert")
+    _ = prepared(bert(tmp_path), texts()).values
+    process(monkeypatch)
+    source = prepared(bert(tmp_path), texts(said=" z"))
+    shutil.copytree(models / "other", tmp_path / "bert", dirs_exist_ok=True)
+    with pytest.raises(DataError, match=r"the files of model.name=.*bert were changed since this command began"):
+        _ = source.values
 
 
 def test_noise_is_finite_at_the_ends_of_the_distribution(monkeypatch):

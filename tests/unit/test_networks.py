@@ -51,6 +51,14 @@ def models(tmp_path_factory):
     return folder
 
 
+@pytest.fixture(scope="module", autouse=True)
+def cache(tmp_path_factory):
+    """What an older rince has kept of the same networks must not be believed here."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
 def huggingface(folder, **settings):
     return HuggingFaceModel(kind="huggingface", name=str(folder), **settings)
 

@@ -14,7 +14,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from rince.encoders.pretrained import Network, PretrainedImages, takes_images
+from rince.encoders.pretrained import Network, PretrainedImages, at_hand, takes_images
 from rince.errors import ConfigError
 from rince.files import file_digest_once, fingerprint_of
 
@@ -78,7 +78,7 @@ def _network(variant: int) -> Network:
     width = module._fc.in_features
     module._fc = nn.Identity()  # 1.3 million weights that nothing here asks for
     pooled = _Pooled(module).eval().requires_grad_(False).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    return Network(
+    return at_hand(  # a fifth of a second, most of it for reading the weights: not worth being lazy
         pooled,
         width,
         fingerprint_of(kind="efficientnet-lite", weights=file_digest_once(weights)),

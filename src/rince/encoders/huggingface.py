@@ -10,21 +10,23 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
+from rince.encoders.known import Facts, Loaded, count, lazily, remembered
 from rince.encoders.pretrained import Network, PretrainedModel, takes_images, width_of
-from rince.encoders.tokens import Tokenised, Tokens, takes_texts
+from rince.encoders.tokens import Tokens, tokenising
 from rince.encoders.weights import (
     SAFE,
     digest_of_tensors,
     digest_of_tokeniser,
     facts_of_config,
+    key_of,
     loaded,
     model_place,
 )
 from rince.errors import ConfigError
 from rince.files import fingerprint_of
-from rince.sources.source import Source
 from rince.views.pixels import PixelViewSettings
 
+Input = tuple[int, tuple[float, ...], tuple[float, ...]]
 Pool = Literal["cls", "mean", "pooler"]
 INSTALL = 'pip install "rince[pretrained]"'
 LONGEST = 512  # tokens, of tokenisers that do not say
@@ -53,7 +55,7 @@ class HuggingFaceModel(PretrainedModel):
         """For images: size, mean and std of the model's processor where the recipe says nothing."""
         if not isinstance(views, PixelViewSettings) or None not in (views.size, views.mean, views.std):
             return views
-        if isinstance(self.network.module, PooledTexts):
+        if self.network.longest is not None:
             raise ConfigError(f"model.name={self.name} reads texts, and the data is images; name a model for those")
         return views.filled(*_input_of(self.name, self.revision))
 
@@ -68,6 +70,14 @@ def _transformers() -> Any:
 
 @lru_cache(maxsize=2)
 def _network(name: str, revision: str | None, pool: Pool) -> Network:
+    key = key_of(name, "transformers", revision=revision, pool=pool)
+    facts, load = lazily(name, lambda: _load(name, revision, pool), key)
+    if facts.longest is None:
+        return Network(**vars(facts), load=load, fit=takes_images, about=name, at_once=32)
+    return Network(**vars(facts), load=load, fit=tokenising(facts, load, f"model.name={name}"), about=name)
+
+
+def _load(name: str, revision: str | None, pool: Pool) -> Loaded:
     transformers, place = _transformers(), model_place(name)
     options = {"revision": revision, "trust_remote_code": False}
     model = loaded(lambda: _opened(transformers, place, options), name)
@@ -83,7 +93,7 @@ def _network(name: str, revision: str | None, pool: Pool) -> Network:
         size = getattr(model.config, "image_size", SIZE)
         high, wide = size if isinstance(size, list | tuple) else (size, size)
         width = width_of(module, torch.zeros(1, 3, high, wide), name)
-        return Network(module, width, fingerprint_of(**facts), takes_images, name, at_once=32)
+        return Loaded(Facts(identity=fingerprint_of(**facts), width=width, parameters=count(module)), module)
     tokeniser = loaded(lambda: transformers.AutoTokenizer.from_pretrained(place, **options), name)
     longest = _longest(tokeniser, model)
     identity = fingerprint_of(**facts, longest=longest, tokeniser=digest_of_tokeniser(tokeniser))
@@ -93,12 +103,9 @@ def _network(name: str, revision: str | None, pool: Pool) -> Network:
         made = tokeniser(list(texts), truncation=True, max_length=longest)
         return {key: [list(row) for row in rows] for key, rows in made.items()}
 
-    def fit(source: Source) -> Source:
-        takes_texts(source, f"model.name={name}")
-        padding = {"input_ids": int(tokeniser.pad_token_id or 0)}
-        return Tokenised(source, tokenise, longest=longest, padding=padding, identity=identity)
-
-    return Network(module, width, identity, fit, name, tokeniser=tokeniser)
+    padding = int(tokeniser.pad_token_id or 0)
+    known = Facts(identity=identity, width=width, parameters=count(module), longest=longest, padding=padding)
+    return Loaded(known, module, tokeniser, tokenise)
 
 
 def _opened(transformers: Any, place: str, options: dict[str, Any]) -> Any:
@@ -173,8 +180,13 @@ def _longest(tokeniser: Any, model: Any) -> int:
 
 
 @lru_cache(maxsize=4)
-def _input_of(name: str, revision: str | None) -> tuple[int, tuple[float, ...], tuple[float, ...]]:
+def _input_of(name: str, revision: str | None) -> Input:
     """Size, mean and std by the model's image processor."""
+    key = key_of(name, "transformers", revision=revision, of="input")
+    return remembered(key, Input, lambda: _read_input(name, revision))
+
+
+def _read_input(name: str, revision: str | None) -> Input:
     transformers, place = _transformers(), model_place(name)
     processor = loaded(
         lambda: transformers.AutoImageProcessor.from_pretrained(place, revision=revision, trust_remote_code=False), name

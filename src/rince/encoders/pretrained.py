@@ -19,41 +19,46 @@ from torch import Tensor, nn
 from rince.encoders.adapter import AdaptedModel, Adapter
 from rince.encoders.encoder import Encoder, shapes_of
 from rince.encoders.features import Features, FeatureSettings
+from rince.encoders.known import Facts, Loaded, count
 from rince.errors import ConfigError
 from rince.sources.part import Part
 from rince.sources.source import Source
 from rince.views.pixels import PixelViewSettings
 
 
-@dataclass(frozen=True, eq=False)
-class Network:
-    """A network with its weights.
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Network(Facts):
+    """A network, whose weights are loaded when they are asked for.
 
     Attributes:
-        module: a batch to features `(batch, width)`; not to be trained itself, `PretrainedModel.build` copies it.
-        width: length of a feature.
-        identity: fingerprint of everything its features depend on besides the samples: weights by content, pooling,
-            preprocessing.
+        load: gives the network with its weights, always the same.
         fit: a source to one whose batches the module takes.
         about: in a few words, for a person.
         at_once: samples that it gets at a time.
-        tokeniser: of a network for texts: the library's, which can write its files.
-        prompt: what the network expects before every text.
     """
 
-    module: nn.Module
-    width: int
-    identity: str
+    load: Callable[[], Loaded]
     fit: Callable[[Source], Source]
     about: str
     at_once: int = 64
-    tokeniser: Any = None
-    prompt: str = ""
 
     @property
-    def parameters(self) -> int:
-        """How many it has."""
-        return sum(each.numel() for each in self.module.parameters())
+    def module(self) -> nn.Module:
+        """A batch to features `(batch, width)`; not to be trained itself, `PretrainedModel.build` copies it."""
+        return self.load().module
+
+    @property
+    def tokeniser(self) -> Any:
+        """Of a network for texts: the library's, which can write its files."""
+        return self.load().tokeniser
+
+
+def at_hand(
+    module: nn.Module, width: int, identity: str, fit: Callable[[Source], Source], about: str, at_once: int = 64
+) -> Network:
+    """A network that is loaded already."""
+    facts = Facts(identity=identity, width=width, parameters=count(module))
+    return Network(**vars(facts), load=lambda: Loaded(facts, module), fit=fit, about=about, at_once=at_once)
 
 
 class PretrainedModel(AdaptedModel):
@@ -74,7 +79,7 @@ class PretrainedModel(AdaptedModel):
     @property
     @abstractmethod
     def network(self) -> Network:
-        """The network, loaded once in a process."""
+        """The network, the same all through a process."""
 
     @property
     def idle(self) -> set[str]:

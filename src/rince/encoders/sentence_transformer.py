@@ -10,12 +10,12 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
+from rince.encoders.known import Facts, Loaded, count, lazily
 from rince.encoders.pretrained import Network, PretrainedModel
-from rince.encoders.tokens import Tokenised, Tokens, takes_texts
-from rince.encoders.weights import SAFE, digest_of_tensors, digest_of_tokeniser, loaded, model_place
+from rince.encoders.tokens import Tokens, tokenising
+from rince.encoders.weights import SAFE, digest_of_tensors, digest_of_tokeniser, key_of, loaded, model_place
 from rince.errors import ConfigError
 from rince.files import fingerprint_of
-from rince.sources.source import Source
 
 LONGEST = 512  # tokens, of models that do not say
 
@@ -56,6 +56,13 @@ class Sentences(nn.Module):
 
 @lru_cache(maxsize=2)
 def _network(name: str, revision: str | None, prompt_name: str | None) -> Network:
+    key = key_of(name, "sentence-transformers", revision=revision, prompt=prompt_name)
+    facts, load = lazily(name, lambda: _load(name, revision, prompt_name), key)
+    fit = tokenising(facts, load, "model.kind=sentence-transformers")
+    return Network(**vars(facts), load=load, fit=fit, about=name)
+
+
+def _load(name: str, revision: str | None, prompt_name: str | None) -> Loaded:
     try:
         from sentence_transformers import SentenceTransformer  # noqa: PLC0415 - heavy, and an extra
     except ImportError:
@@ -85,13 +92,15 @@ def _network(name: str, revision: str | None, prompt_name: str | None) -> Networ
     def tokenise(texts: Sequence[str]) -> Tokens:
         return _tokens(model, texts, prompt)
 
-    def fit(source: Source) -> Source:
-        takes_texts(source, "model.kind=sentence-transformers")
-        padding = {"input_ids": int(model.tokenizer.pad_token_id or 0)}
-        return Tokenised(source, tokenise, longest=longest, padding=padding, identity=identity)
-
-    width = int(model.get_embedding_dimension())
-    return Network(module, width, identity, fit, name, tokeniser=model.tokenizer, prompt=prompt)
+    facts = Facts(
+        identity=identity,
+        width=int(model.get_embedding_dimension()),
+        parameters=count(module),
+        longest=longest,
+        padding=int(model.tokenizer.pad_token_id or 0),
+        prompt=prompt,
+    )
+    return Loaded(facts, module, model.tokenizer, tokenise)
 
 
 def _tokens(model: Any, texts: Sequence[str], prompt: str) -> Tokens:

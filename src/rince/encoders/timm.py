@@ -10,7 +10,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from rince.encoders.pretrained import Network, PretrainedImages, takes_images, width_of
+from rince.encoders.pretrained import Network, PretrainedImages, at_hand, takes_images, width_of
 from rince.encoders.weights import digest_of_tensors
 from rince.errors import ConfigError
 from rince.files import fingerprint_of
@@ -66,7 +66,8 @@ def _network(name: str) -> Network:
     size = _size(model.pretrained_cfg, name)
     width = width_of(module, torch.zeros(1, 3, size, size), name)  # not always `num_features`
     identity = fingerprint_of(kind="timm", name=name, weights=digest_of_tensors(module.state_dict()))
-    return Network(module, width, identity, takes_images, f"timm's {name}", at_once=32)
+    # Where its weights are, timm alone knows, so that nobody can tell what they are before it has loaded them.
+    return at_hand(module, width, identity, takes_images, f"timm's {name}", at_once=32)
 
 
 def _size(config: dict[str, Any], name: str) -> int:

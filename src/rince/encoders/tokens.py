@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Annotated, Any
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
+from rince.encoders.known import Facts, Loaded, remembered
 from rince.errors import ConfigError
 from rince.files import fingerprint_of
 from rince.sources.source import Batch, Made, Source, Wrapped, moved
@@ -57,10 +59,12 @@ class Tokenised(Wrapped):
         """Whether views of a text are different texts."""
         return bool(self.maker.word_dropout)
 
-    @property
+    @cached_property
     def lengths(self) -> Tensor:
-        """`(texts,)`: tokens of each."""
-        return torch.tensor([len(ids) for ids in self.tokens["input_ids"]])
+        """`(texts,)`: tokens of each; kept, since kept features are in their order."""
+        key = fingerprint_of(lengths=self.fingerprint) if self.knows_content else None
+        one_each = Annotated[list[int], Field(min_length=len(self), max_length=len(self))]
+        return torch.tensor(remembered(key, one_each, lambda: [len(ids) for ids in self.tokens["input_ids"]]))
 
     def load(self, ids: Tensor, numbers: Sequence[int], *, seed: int, epoch: int) -> list[Batch]:
         """The tokens of every view, some words left out where the recipe says so."""
@@ -95,7 +99,26 @@ class Tokenised(Wrapped):
         }
 
 
-def takes_texts(source: Source, model: str) -> None:
-    """Refuses what is no source of texts."""
-    if not hasattr(source, "texts"):
-        raise ConfigError(f"{model} reads texts, and {source.source!r} holds {source.thing}s; choose a model for those")
+def tokenising(facts: Facts, load: Callable[[], Loaded], model: str) -> Callable[[Source], Source]:
+    """A source of texts to one of tokens, for which the network is loaded when they are asked for.
+
+    Args:
+        facts: of the network.
+        load: gives it.
+        model: as messages call it.
+    """
+
+    def tokenise(texts: Sequence[str]) -> Tokens:
+        found: Tokens = load().tokenise(texts)
+        return found
+
+    def fit(source: Source) -> Source:
+        if not hasattr(source, "texts"):
+            raise ConfigError(
+                f"{model} reads texts, and {source.source!r} holds {source.thing}s; choose a model for those"
+            )
+        assert facts.longest is not None  # of a network for texts
+        padding = {"input_ids": facts.padding}
+        return Tokenised(source, tokenise, longest=facts.longest, padding=padding, identity=facts.identity)
+
+    return fit

