@@ -1,6 +1,7 @@
 """Runs that start from a pretrained network: on features made once, or with all weights trained; against plain loops."""
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -107,6 +108,23 @@ def test_features_are_made_once_for_all_runs_and_judging(made, seen, tmp_path):
     shown = found.splitlines()[1].split(maxsplit=2)  # cosine, place, text
     assert shown[2] == rows[int(shown[1].rpartition(":")[2]) - 2]
     assert "kept from before in" in command("train", *on_texts(made), "--dry-run").stdout
+
+
+def test_a_run_notes_the_commit_of_a_network_from_the_hub(made, tmp_path):
+    # As the hub's client keeps it, so that no network is needed.
+    commit, kept = "0123456789abcdef0123456789abcdef01234567", tmp_path / "hub" / "hub" / "models--us--tiny-bert"
+    shutil.copytree(made / "bert", kept / "snapshots" / commit)
+    (kept / "refs").mkdir()
+    (kept / "refs" / "main").write_text(commit)
+    given = [each.replace(str(made / "bert"), "us/tiny-bert") for each in on_texts(made)]
+    subprocess.run(
+        [sys.executable, "-m", "rince", "train", *given, "--out", tmp_path / "run"],
+        env=os.environ | {"HF_HOME": str(tmp_path / "hub"), "HF_HUB_OFFLINE": "1"},
+        check=True,
+        capture_output=True,
+    )
+    notes = json.loads((tmp_path / "run" / "environment.json").read_text())["notes"]
+    assert f"network: us/tiny-bert of the hub at commit {commit}" in notes
 
 
 def test_what_a_run_costs_is_told_without_making_features(made, seen):

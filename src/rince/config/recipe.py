@@ -118,6 +118,11 @@ class ModelSettings(PartSettings):
         return ""
 
     @property
+    def notes(self) -> list[str]:
+        """What a run notes of where it starts from, besides its settings."""
+        return []
+
+    @property
     def identity(self) -> str:
         """Fingerprint of what it starts from and does not keep in a checkpoint; empty if that is nothing."""
         return ""

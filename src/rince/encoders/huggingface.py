@@ -18,6 +18,7 @@ from rince.encoders.weights import (
     digest_of_tensors,
     digest_of_tokeniser,
     facts_of_config,
+    hub_commit,
     key_of,
     loaded,
     model_place,
@@ -50,6 +51,12 @@ class HuggingFaceModel(PretrainedModel):
     def network(self) -> Network:
         """Of whatever kind it is."""
         return _network(self.name, self.revision, self.pool)
+
+    @property
+    def notes(self) -> list[str]:
+        """Which commit of the hub it is."""
+        commit = hub_commit(self.name, self.revision)
+        return [f"network: {self.name} of the hub at commit {commit}"] if commit else []
 
     def fit_views(self, views: Any) -> Any:
         """For images: size, mean and std of the model's processor where the recipe says nothing."""

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from rince.encoders.known import Facts, Loaded, count, lazily
 from rince.encoders.pretrained import Network, PretrainedModel
 from rince.encoders.tokens import Tokens, tokenising
-from rince.encoders.weights import SAFE, digest_of_tensors, digest_of_tokeniser, key_of, loaded, model_place
+from rince.encoders.weights import SAFE, digest_of_tensors, digest_of_tokeniser, hub_commit, key_of, loaded, model_place
 from rince.errors import ConfigError
 from rince.files import fingerprint_of
 
@@ -32,6 +32,12 @@ class SentenceTransformerModel(PretrainedModel):
     def network(self) -> Network:
         """As the library opens it."""
         return _network(self.name, self.revision, self.prompt)
+
+    @property
+    def notes(self) -> list[str]:
+        """Which commit of the hub it is."""
+        commit = hub_commit(self.name, self.revision)
+        return [f"network: {self.name} of the hub at commit {commit}"] if commit else []
 
 
 class Sentences(nn.Module):

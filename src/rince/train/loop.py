@@ -103,7 +103,7 @@ def train(
     runtime.launch()
     with locked(folder, enabled=runtime.is_main):
         if runtime.is_main:
-            check_data(folder, parts.noted(recipe.data.source), parts.told)
+            check_data(folder, parts.noted(recipe.data.source), [*parts.told, *recipe.model.notes])
         runtime.barrier()
         return _train(recipe, parts, validation, folder, runtime, goes_on=goes_on, told=told)
 
