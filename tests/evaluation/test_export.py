@@ -12,15 +12,15 @@ from torch import nn
 from transformers import AutoTokenizer
 
 import rince
-from evaluation.tiny_networks import image_model, sentence_model, text_model, write_images, write_texts
 from rince.encoders.adapter import Adapter
 from rince.errors import ConfigError
 from rince.evaluation import export as exporting
 from rince.evaluation.sentences import adapter_layers
 from rince.evaluation.trained import embed
+from train.small_networks import write_bert, write_images, write_resnet, write_sentence_model, write_texts, write_vit
 
 SHORT = ["train.epochs=2", "train.batch=12", "log.logger=none", "model.dim=8", "optimizer.lr=0.01"]
-TEXTS = ["cat", "the old dog sleeps near the house and barks", "a word that nobody knows", "rose " * 40]
+TEXTS = ["pug", "a small old poodle b", "nobody knows that", "oak " * 40]  # no two have as many tokens
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -35,11 +35,11 @@ def places(tmp_path_factory):
     """Networks and samples."""
     folder = tmp_path_factory.mktemp("networks")
     return {
-        "bert": text_model(folder / "bert"),
-        "sentences": sentence_model(folder / "sentences", folder / "bert"),
-        "vit": image_model(folder / "vit", "vit"),
-        "resnet": image_model(folder / "resnet", "resnet"),
-        "texts": write_texts(folder / "texts.csv"),
+        "bert": write_bert(folder / "bert"),
+        "sentences": write_sentence_model(folder / "sentences"),
+        "vit": write_vit(folder / "vit"),
+        "resnet": write_resnet(folder / "resnet"),
+        "texts": write_texts(folder / "texts"),
         "images": write_images(folder / "images"),
     }
 
@@ -106,7 +106,7 @@ def test_a_text_encoder_is_the_same_in_onnx_and_sentence_transformers(places, tm
     run.export(tmp_path / "exported")
     about = check_texts(run, tmp_path / "exported", TEXTS)
     assert about["place"] == about["sentence-transformer"]["place"] == place
-    assert about["input"]["longest"] == 16
+    assert about["input"]["longest"] == 12
     weights = load_file(tmp_path / "exported" / "encoder.safetensors")
     trained = run.trained("cpu").encoder.state_dict()
     for name, value in trained.items():
@@ -118,11 +118,11 @@ def test_a_text_encoder_is_the_same_in_onnx_and_sentence_transformers(places, tm
 
 @pytest.mark.slow
 def test_a_prompt_stands_before_every_text_wherever_it_is_read(places, tmp_path, capsys):
-    changes = ["model.kind=sentence-transformers", f"model.name={places['sentences']}", "model.prompt=aged"]
+    changes = ["model.kind=sentence-transformers", f"model.name={places['sentences']}", "model.prompt=query"]
     run = better(texts_run(places, tmp_path / "run", *changes), "features")
     run.export(tmp_path / "exported")
     about = check_texts(run, tmp_path / "exported", TEXTS)
-    assert about["input"]["prompt"] == "the old "
+    assert about["input"]["prompt"] == "find : "
     texts_run(places, tmp_path / "again", *changes, f"model.start_from={tmp_path}/exported/encoder.safetensors")
     assert "start: all 4 tensors of the network" in capsys.readouterr().err
 
@@ -186,7 +186,7 @@ def test_an_image_encoder_goes_from_pixels_to_both_places(places, tmp_path, chan
     run.export(folder)
     about = json.loads((folder / "encoder.json").read_text())
     views = run.recipe.seen_views
-    assert about["input"] | {"name": "images", "shape": ["batch", 3, 32, 32]} == about["input"]
+    assert about["input"] | {"name": "images", "shape": ["batch", 3, views.size, views.size]} == about["input"]
     assert about["input"]["mean"] == list(views.mean)
     assert about["input"]["std"] == list(views.std)
     assert about["place"] == run.place
@@ -196,7 +196,7 @@ def test_an_image_encoder_goes_from_pixels_to_both_places(places, tmp_path, chan
         pixels = source.plain(torch.tensor(rows))
         found = graph_of(folder).run(["features", "embeddings"], {"images": pixels.numpy()})
         for made, wanted in zip(found, expected, strict=True):
-            assert torch.from_numpy(made) == pytest.approx(wanted[rows], abs=1e-4, rel=1e-4)
+            assert torch.from_numpy(made) == pytest.approx(wanted[rows], abs=1e-4 * float(wanted.abs().max()))
     assert about["outputs"] == {"features": expected.features.shape[1], "embeddings": 8}
     weights = load_file(folder / "encoder.safetensors")
     assert sum(value.numel() for value in weights.values()) > sum(
