@@ -41,7 +41,8 @@ def run_of(number, **results):
             data=SimpleNamespace(source="photographs"),
             about="",
         ),
-        data=SimpleNamespace(levels=LEVELS, thing="image", train=range(1234)),
+        data=SimpleNamespace(levels=LEVELS, thing="image", train=range(1234), source="photographs"),
+        held_out=0,
         sets={"shop": None},
         test=SimpleNamespace(labels=torch.tensor([3, 2, 1, 0])),
         lines=lines,
@@ -200,4 +201,10 @@ def test_facts_say_what_a_run_is():
         *("run", "scale", "seed", "steps", "training images", "judged on", "loss", "data", "checkpoint", "run 0"),
         *("reduced", "3", "5,000 of 7,000", "1,234", "shop", "τ 0.1 in, τ 0.25 out", "photographs", "0123456789ab"),
     ]
-    assert "|5,000|" in re.sub("<[^>]*>", "|", numbers.facts([run_of(0, step=5000, of_steps=5000)]))
+    run = run_of(0, step=5000, of_steps=5000)
+    run.held_out = 124
+    text = re.sub("<[^>]*>", "|", numbers.facts([run]))
+    assert "|5,000|" in text
+    assert "|1,110, 124 held out|" in text
+    run.data.source = "others"  # whose training set nothing was held out of
+    assert "|1,234|" in re.sub("<[^>]*>", "|", numbers.facts([run]))

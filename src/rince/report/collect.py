@@ -19,7 +19,7 @@ from rince.hierarchy.levels import group_numbers
 from rince.report.album import Album
 from rince.sources.splits import other_set
 from rince.terminal import Tell
-from rince.train.record import CHECKPOINT, METRICS
+from rince.train.record import CHECKPOINT, METRICS, noted_data
 from rince.train.setup import Brought
 
 # Settings that change how a run is kept, not what comes out of it.
@@ -80,6 +80,7 @@ class Shown:
         sets: what it was judged on, by name.
         samples: by set, features and labels of its training and test samples.
         queries: what it does with every test sample; None if that is not known of this checkpoint and these samples.
+        held_out: training samples of the run that it did not train on.
     """
 
     folder: Path
@@ -91,6 +92,7 @@ class Shown:
     sets: dict[str, ShownSet]
     samples: dict[str, tuple[Samples, Samples]]
     queries: Queries | None = None
+    held_out: int = 0
 
     @property
     def data(self) -> ShownSet:
@@ -138,7 +140,8 @@ def _open(folder: Path, brought: Brought, albums: dict[tuple[str, str], Album], 
                 f"({str(part.get('checkpoint'))[:12]}, not {run.checkpoint[:12]}); run `rince evaluate {folder}` again"
             )
     sets = {name: _shown_set(run, name, noted, albums) for name, noted in figures["sets"].items()}
-    shown = Shown(folder, run.recipe, results, figures, _lines(folder / METRICS), "", sets, {})
+    held_out = noted_data(folder)[0].get("validation", {}).get("samples", 0)
+    shown = Shown(folder, run.recipe, results, figures, _lines(folder / METRICS), "", sets, {}, held_out=held_out)
     if first is not None:
         _refuse_other_data(shown, first)
     samples = {}

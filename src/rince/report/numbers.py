@@ -33,7 +33,7 @@ def facts(runs: Sequence[Shown]) -> str:
             "scale": results["scale"],
             "seed": str(results["seed"]),
             "steps": steps,
-            number_of: f"{len(run.data.train):,}",
+            number_of: _trained_on(run),
             "judged on": ", ".join(run.sets),
             "loss": _loss(run),
             "data": run.recipe.data.source,
@@ -51,6 +51,13 @@ def facts(runs: Sequence[Shown]) -> str:
     return _scrolling(
         f'<thead><tr><th scope="col" class="name">run</th>{top}</tr></thead><tbody>{"".join(rows)}</tbody>', "Runs"
     )
+
+
+def _trained_on(run: Shown) -> str:
+    """How many samples, and how many more of the training set only said how well it goes."""
+    if run.held_out and run.data.source == run.recipe.data.source:
+        return f"{len(run.data.train) - run.held_out:,}, {run.held_out:,} held out"
+    return f"{len(run.data.train):,}"
 
 
 def _loss(run: Shown) -> str:
