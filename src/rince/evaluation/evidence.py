@@ -12,13 +12,15 @@ from torch import Tensor
 from rince.evaluation.geometry import class_similarity
 from rince.evaluation.outliers import ClassGaussians, neighbour_score
 from rince.evaluation.probe import ProbeKind, ProbeResult, linear_probe
-from rince.evaluation.retrieval import PrecisionRecall, RankedRetrieval, ranked_retrieval
+from rince.evaluation.retrieval import PrecisionRecall, RankedRetrieval, nearest, ranked_retrieval
 from rince.evaluation.samples import Samples, ranks_of
+from rince.evaluation.vectors import check_same, unit_vectors
 from rince.ranks import RankSource, TableRanks
 
 Place = Literal["before", "after"]
 VECTORS: dict[Place, str] = {"before": "features before the head", "after": "embeddings after the head"}
 NEIGHBOUR = 50
+FEW = 5  # that recall looks at, at most
 PROBES = {
     "fast": "logistic regression on standardised {vectors}, computed once; λ = 1e-4, L-BFGS to convergence",
     "paper": "SGD, learning rate 5, momentum 0.9, batch 512, 100 epochs, ×0.2 after 60, 75, 90; {vectors}, crop and "
@@ -121,6 +123,13 @@ class Evidence:
             rank_source=rank_source,
             same=self.test.same,
         )
+
+    @cached_property
+    def nearest(self) -> Tensor:
+        """`(queries, few)`: the nearest items of the gallery, for recall at every level."""
+        found, known = (unit_vectors(each.features, "features") for each in (self.test, self.train))
+        same = check_same(self.test.same, found, known)
+        return nearest(found, known.to(found.device), min(FEW, len(known)), same=same)
 
     @property
     def curves(self) -> dict[str, PrecisionRecall]:

@@ -138,6 +138,8 @@ class ClassGaussians:
     def log_likelihoods(self, features: Tensor) -> Tensor:
         """`(samples, classes)`: of each sample under each class."""
         features = self._checked(features)
+        if self.covariance == "tied":
+            return torch.cat([self._tied(block) for block in features.split(BLOCK)])
         return torch.stack([self._of_class(features, number) for number in range(len(self.means))], dim=1)
 
     def score(self, features: Tensor) -> Tensor:
@@ -155,9 +157,9 @@ class ClassGaussians:
         return features
 
     def _of_class(self, features: Tensor, number: int) -> Tensor:
-        """`(samples,)` log-likelihoods under one class, in float32."""
+        """`(samples,)` log-likelihoods under one class that has its own covariance, in float32."""
         mean = self.means[number]
-        factor, log_det, few = self._shapes[number if self.covariance == "full" else 0]
+        factor, log_det, few = self._shapes[number]
         parts = []
         # Small blocks stay in the cache between the product and the sum of its squares.
         for block in features.split(BLOCK):
@@ -167,6 +169,21 @@ class ClassGaussians:
                 distance = (centred.square_().sum(dim=1) - distance) / self.regularisation
             parts.append(-0.5 * (self.dim * math.log(2 * math.pi) + log_det + distance))
         return torch.cat(parts) if parts else features.new_empty(0)
+
+    def _tied(self, features: Tensor) -> Tensor:
+        """`(samples, classes)` log-likelihoods with one covariance: samples and means go through W once.
+
+        A class at a time, as with covariances of their own, this would take two minutes for 30,000 samples of 1,280
+        dimensions and 100 classes, in place of two seconds.
+        """
+        factor, log_det, few = self._shapes[0]
+        means = torch.stack(self.means)
+        middle = means.mean(dim=0)  # what all have in common would only be rounded
+        centred = features - middle, means - middle
+        distances = _squared_distances(centred[0] @ factor.T, centred[1] @ factor.T)
+        if few:
+            distances = (_squared_distances(*centred) - distances) / self.regularisation
+        return (-0.5 * (self.dim * math.log(2 * math.pi) + log_det + distances)).to(features.device, torch.float32)
 
     def _screened_score(self, features: Tensor) -> Tensor | None:
         """The score with most of the work in bfloat16; None if that is too far from float32 to tell."""
@@ -190,6 +207,12 @@ class ClassGaussians:
                 return None
             best[rows] = torch.maximum(best[rows], found)
         return best
+
+
+def _squared_distances(rows: Tensor, others: Tensor) -> Tensor:
+    """`(rows, others)`, in float64: they are small differences of large numbers."""
+    rows, others = in_float64(rows), in_float64(others)
+    return rows.square().sum(dim=1)[:, None] + others.square().sum(dim=1) - 2 * (rows @ others.T)
 
 
 def _multiplies_bfloat16() -> bool:

@@ -90,15 +90,17 @@ def hits_at_k(
     if not 1 <= k <= len(gallery):
         raise ConfigError(f"k must be from 1 to the size of the gallery, {len(gallery)}; got {k}")
     same = check_same(same, queries, gallery)
-    hits, first = [], _first_of_equal(gallery)
-    for rows in torch.arange(len(queries), device=queries.device).split(block_rows(len(gallery))):
-        own = None if same is None else same[rows]
-        near = _nearest(_cosines(queries[rows], gallery, first), k, own)
-        right = gallery_labels[near] == query_labels[rows, None]
-        if own is not None:
-            right &= near != own[:, None]  # where k is all of the gallery
-        hits.append(right.any(dim=1))
-    return torch.cat(hits)
+    near = nearest(queries, gallery, k=k, same=same)
+    return hits_among(near, query_labels=query_labels, gallery_labels=gallery_labels, same=same)
+
+
+def hits_among(near: Tensor, *, query_labels: Tensor, gallery_labels: Tensor, same: Tensor | None = None) -> Tensor:
+    """The same from `(queries, k)` items that `nearest` found: one search serves the labels of all levels."""
+    device = near.device
+    right = gallery_labels.to(device)[near] == query_labels.to(device)[:, None]
+    if same is not None:
+        right &= near != same.to(device)[:, None]  # where k is all of the gallery
+    return right.any(dim=1)
 
 
 def nearest(queries: Tensor, gallery: Tensor, k: int, *, same: Tensor | None = None) -> Tensor:
@@ -110,7 +112,11 @@ def nearest(queries: Tensor, gallery: Tensor, k: int, *, same: Tensor | None = N
         k: how many.
         same: `(queries,)`: the row of each query in the gallery, which comes after all others; -1 for none.
     """
-    return _nearest(_cosines(queries, gallery, _first_of_equal(gallery)), k, same)
+    first = _first_of_equal(gallery)
+    blocks = torch.arange(len(queries), device=queries.device).split(block_rows(len(gallery)))
+    owns = [None if same is None else same[rows] for rows in blocks]
+    found = [_nearest(_cosines(queries[rows], gallery, first), k, own) for rows, own in zip(blocks, owns, strict=True)]
+    return torch.cat(found) if found else torch.empty(0, k, dtype=torch.int64, device=queries.device)
 
 
 def _nearest(scores: Tensor, k: int, same: Tensor | None) -> Tensor:

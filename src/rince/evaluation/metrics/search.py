@@ -6,7 +6,7 @@ from torch import Tensor
 
 from rince.evaluation.evidence import Evidence
 from rince.evaluation.metrics.metric import PERCENT, PLAIN, Measure, Metric, Unit
-from rince.evaluation.retrieval import RankedRetrieval, hits_at_k
+from rince.evaluation.retrieval import RankedRetrieval, hits_among
 
 RETRIEVAL = "queries: test set, gallery: training set; {vectors}, cosine; "
 FIRST = RETRIEVAL + "the nearest item has the query's own label"
@@ -21,17 +21,12 @@ SAME, LEVELS, TRAINED = "Same {}", "Order of ranks", "Order of trained ranks"
 def _recall(k: int) -> Measure:
     def measure(evidence: Evidence) -> dict[str, Tensor]:
         train, test = evidence.train, evidence.test
+        if k > len(train.features):
+            return {}
+        near = evidence.nearest[:, :k]
         return {
-            level: hits_at_k(
-                test.features,
-                train.features,
-                query_labels=labels,
-                gallery_labels=train.levels[level],
-                k=k,
-                same=test.same,
-            )
+            level: hits_among(near, query_labels=labels, gallery_labels=train.levels[level], same=test.same)
             for level, labels in test.levels.items()
-            if k <= len(train.features)
         }
 
     return measure
