@@ -127,6 +127,23 @@ def test_a_run_notes_the_commit_of_a_network_from_the_hub(made, tmp_path):
     assert f"network: us/tiny-bert of the hub at commit {commit}" in notes
 
 
+@pytest.mark.parametrize("recipe", ["text/rince-in", "images/rince-in"])
+def test_a_network_that_is_finetuned_learns_slowly_and_after_a_warm_up(recipe):
+    frozen, whole = load_recipe(recipe), load_recipe(recipe, ["model.tune=all"])
+    assert frozen.optimizer.backbone_lr is None
+    assert whole.optimizer.backbone_lr * 5 <= whole.optimizer.lr
+    assert whole.schedule.warmup_epochs > 0 == whole.schedule.warmup_from
+    assert whole.train.batch < frozen.train.batch
+    assert load_recipe(recipe, ["train.batch=7", "model.tune=all"]).train.batch == 7
+
+
+def test_positives_are_expected_among_the_samples_that_there_are(made):
+    whole = [*on_texts(made), "train.batch=512", "data.validation=0"]
+    plan = command("train", *whole, "--dry-run").stdout
+    assert "1: τ 0.1, in; 29.0 positives expected in a batch" in plan  # 60 texts, 4 classes, two views: 2 · 15 - 1
+    assert "rank 1: 1.0 classes each, 29.0 positives expected in a batch" in command("ranks", "audit", *whole).stdout
+
+
 def test_what_a_run_costs_is_told_without_making_features(made, seen):
     found = cost(load_recipe(*on_texts(made)[:1], on_texts(made)[1:]), limit=0.1)
     assert found.seconds > 0

@@ -15,7 +15,7 @@ from rince.files import write_out
 from rince.hierarchy.levels import class_paths, uneven_note
 from rince.hierarchy.wordnet import readable_names
 from rince.ranks import TableRanks
-from rince.train.plan import class_table, expected_positives
+from rince.train.plan import candidates_of, class_table, expected_positives
 from rince.train.setup import Parts, build_parts
 
 GRID = tuple(step / 100 for step in range(25, 80, 5))
@@ -50,6 +50,8 @@ class Audit:
     names: tuple[str, ...]
     ranks: list[RankLine]
     table: Tensor
+    where: str
+    """What positives are expected in: the bank, or a batch."""
     similarity: Tensor | None = None
     asymmetric: list[tuple[str, str, int, int]] = field(default_factory=list)
     tightest: list[tuple[str, str, float]] = field(default_factory=list)
@@ -82,8 +84,8 @@ def audit(recipe: Recipe, reference: str | None = None) -> Audit:
     table, names = class_table(parts.rank_source, len(class_names)), readable_names(class_names)
     truth = _truth(parts, reference) if reference else None
     similarity = recipe.ranks.similarity(class_names)
-    candidates = recipe.bank.size if recipe.bank else recipe.train.batch
-    found = _rank_lines(parts, table, names, candidates)
+    found = _rank_lines(recipe, parts, table, names)
+    where = candidates_of(recipe, parts)[1]
     above, below = (table != table.T).triu(1).nonzero(as_tuple=True)
     asymmetric = [
         (names[a], names[b], int(table[a, b]), int(table[b, a]))
@@ -92,15 +94,15 @@ def audit(recipe: Recipe, reference: str | None = None) -> Audit:
     uneven = uneven_note(parts.paths)
     agreement = None if truth is None else _precision_recall(table > 1, truth)
     if similarity is None:
-        return Audit(names, found, table, asymmetric=asymmetric, agreement=agreement, uneven=uneven)
+        return Audit(names, found, table, where, asymmetric=asymmetric, agreement=agreement, uneven=uneven)
     lines = [_threshold_line(similarity, threshold, truth) for threshold in GRID]
     tightest, oddest = _pairs(similarity, table, names, truth)
     best = _proposed(lines, len(names))
-    return Audit(names, found, table, similarity, asymmetric, tightest, oddest, lines, best, agreement, uneven)
+    return Audit(names, found, table, where, similarity, asymmetric, tightest, oddest, lines, best, agreement, uneven)
 
 
-def _rank_lines(parts: Parts, table: Tensor, names: tuple[str, ...], candidates: int) -> list[RankLine]:
-    expected, shares = expected_positives(parts, candidates)
+def _rank_lines(recipe: Recipe, parts: Parts, table: Tensor, names: tuple[str, ...]) -> list[RankLine]:
+    expected, shares = expected_positives(recipe, parts)
     lines = []
     for rank in range(1, parts.rank_count + 1):
         chosen = table == rank
@@ -168,8 +170,8 @@ def audit_text(found: Audit) -> str:
     lines = [f"{len(found.names)} classes", *([found.uneven] if found.uneven else [])]
     for rank in found.ranks:
         lines.append(
-            f"rank {rank.rank}: {rank.classes:.1f} classes each, {rank.positives:.1f} positives expected in the bank; "
-            f"empty for {len(rank.empty)} classes{_some(rank.empty)}"
+            f"rank {rank.rank}: {rank.classes:.1f} classes each, {rank.positives:.1f} positives expected in "
+            f"{found.where}; empty for {len(rank.empty)} classes{_some(rank.empty)}"
         )
     if found.agreement:
         precision, recall = found.agreement

@@ -1,8 +1,9 @@
 """From a file or a name to a recipe, with overrides; every mistake is told at once, with its path.
 
 A recipe file may build on another by one level of `base:`, and hold blocks `reduced:` and `pretrained:`, each merged
-over the rest when `scale` is its name. Where a layer names another kind, keys that the new kind does not have are left
-behind with the old one. Nothing in a recipe is executed, interpolated or imported.
+over the rest when `scale` is its name, and `finetuned:`, merged where `model.tune=all` is asked for. Where a layer
+names another kind, keys that the new kind does not have are left behind with the old one. Nothing in a recipe is
+executed, interpolated or imported.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from pydantic import BaseModel, ValidationError
 
 from rince.config.kinds import GROUPS, keys_of, kinds_of, recipe_class
 from rince.config.older import upgraded
-from rince.config.recipe import BLOCKS, Recipe, Scale
+from rince.config.recipe import BLOCKS, FINETUNED, Recipe, Scale
 from rince.errors import ConfigError
 
 
@@ -74,6 +75,9 @@ def recipe_values(source: str | Path | Recipe, overrides: Sequence[str] = ()) ->
         if changes_of_scale is None:
             raise ConfigError(f"{name} has no block `{scale}:`, so it cannot be run at scale={scale}")
         values = _layered(values, changes_of_scale)
+    tune = next((value for path, value in reversed(changes) if path == ["model", "tune"]), None)
+    if tune == "all" and blocks[FINETUNED]:
+        values = _layered(values, blocks[FINETUNED])
     return with_overrides(values, overrides)
 
 

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
 Scale = Literal["full", "reduced", "pretrained"]
-BLOCKS = ("reduced", "pretrained")  # of a recipe file: what another scale changes
+FINETUNED = "finetuned"
+BLOCKS = ("reduced", "pretrained", FINETUNED)  # of a recipe file: what another scale changes, and model.tune=all
 OPTIONAL = ("loss", "bank", "twin", "ranks")  # sections that a method has or has not
 
 

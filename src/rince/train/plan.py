@@ -59,12 +59,11 @@ def _rank_lines(recipe: Recipe, parts: Parts) -> list[str]:
     told = [f"{i}: τ {term.temperature}, {term.positives}" for i, term in enumerate(recipe.terms, start=1)]
     if recipe.ranks.about_own:
         return [f"ranks      {recipe.ranks.about_own}", f"           {', '.join(told)}"]
-    views = len(recipe.view_numbers)
-    candidates, where = (recipe.bank.size, "the bank") if recipe.bank else (views * recipe.train.batch, "a batch")
+    candidates, where = candidates_of(recipe, parts)
     if parts.rank_source.by == "sample":
         lines = ["ranks      1: the same sample; no labels used"]
         return lines + _sample_lines(parts.rank_source, parts, candidates, where)
-    expected, shares = expected_positives(parts, candidates)
+    expected, shares = expected_positives(recipe, parts)
     lines = []
     for i, term in enumerate(told[: parts.rank_count]):
         start = "ranks      " if i == 0 else "           "
@@ -84,13 +83,23 @@ def class_table(ranks: RankSource, classes: int) -> Tensor:
     return ranks(every, every)
 
 
-def expected_positives(parts: Parts, candidates: int) -> tuple[Tensor, Tensor]:
-    """Per class and rank, how many positives so many candidates hold, `(classes, ranks)`; and class shares."""
+def candidates_of(recipe: Recipe, parts: Parts) -> tuple[int, str]:
+    """How many a query is compared with, and where they are: the bank, or all views of its batch, itself included."""
+    if recipe.bank is not None:
+        return recipe.bank.size, "the bank"
+    return len(recipe.view_numbers) * min(recipe.train.batch, len(parts.source) - len(parts.held_out)), "a batch"
+
+
+def expected_positives(recipe: Recipe, parts: Parts) -> tuple[Tensor, Tensor]:
+    """Per class and rank, how many positives the candidates of a query hold, `(classes, ranks)`; and class shares."""
     assert parts.rank_source is not None
+    candidates, _ = candidates_of(recipe, parts)
     classes = len(parts.paths)
     shares = torch.bincount(parts.source.labels, minlength=classes).double() / len(parts.source)
     table = class_table(parts.rank_source, classes)
     found = [((table == rank).double() @ shares) * candidates for rank in range(1, parts.rank_count + 1)]
+    if recipe.bank is None:
+        found[0] = (found[0] - 1).clamp(min=0)  # not itself
     return torch.stack(found, dim=1), shares
 
 
