@@ -912,9 +912,21 @@ BREAKAGES = (
     ),
     Breakage(
         "prompts-forgotten",
-        "return _tokens(model, texts, prompt)",
-        'return _tokens(model, texts, "")',
+        "return _tokens(model, texts, prompt, cut=cut)",
+        'return _tokens(model, texts, "", cut=cut)',
         f"{NETWORKS} -k prompts",
+    ),
+    Breakage(
+        "a-tokeniser-without-words",
+        'if not words - {"", *tokeniser.all_special_tokens}:',
+        "if not words:",
+        f"{NETWORKS} -k without_a_tokeniser",
+    ),
+    Breakage(
+        "a-text-that-just-fits-is-cut",
+        "sum(len(ids) > self.longest for ids",
+        "sum(len(ids) >= self.longest for ids",
+        f"{NETWORKS} -k too_long",
     ),
     Breakage(
         "features-of-other-weights",
