@@ -480,6 +480,18 @@ BREAKAGES = (
         "levels.sort(key=lambda level: -len(level.groups))",
         f"{TEXTS_READ} -k coarser_first",
     ),
+    Breakage(
+        "a-missing-gallery-is-a-text",
+        "if given_itself and (say is None or isinstance(samples, Path)):",
+        "if False:",
+        "tests/train/test_pretrained.py -k never_a_gallery",
+    ),
+    Breakage(
+        "labels-of-found-texts-dropped",
+        "return Texts(place, texts, labels, names, views, paths, places)",
+        "return _unlabelled(place, texts, views, places)",
+        f"{TEXTS_READ} -k keeps_its_labels",
+    ),
     # Schedules.
     Breakage(
         "warm-up-from-a-fixed-rate",

@@ -372,7 +372,7 @@ def test_a_model_of_texts_without_a_tokeniser_is_refused(models, tmp_path):
             _ = model.network
         assert str(tmp_path) in str(caught.value)
     spaces = types.SimpleNamespace(get_vocab=lambda: {"<s>": 0, "▁": 1}, all_special_tokens=["<s>"])
-    with pytest.raises(ConfigError, match="model.name=t5 has no tokenizer"):
+    with pytest.raises(ConfigError, match=r"model.name=t5 has no tokenizer"):
         check_tokeniser(spaces, "t5")
 
 
