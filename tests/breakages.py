@@ -480,6 +480,18 @@ BREAKAGES = (
         "levels.sort(key=lambda level: -len(level.groups))",
         f"{TEXTS_READ} -k coarser_first",
     ),
+    Breakage(
+        "a-missing-gallery-is-a-text",
+        "if given_itself and (say is None or isinstance(samples, Path)):",
+        "if False:",
+        "tests/train/test_pretrained.py -k never_a_gallery",
+    ),
+    Breakage(
+        "labels-of-found-texts-dropped",
+        "return Texts(place, texts, labels, names, views, paths, places)",
+        "return _unlabelled(place, texts, views, places)",
+        f"{TEXTS_READ} -k keeps_its_labels",
+    ),
     # Schedules.
     Breakage(
         "warm-up-from-a-fixed-rate",
@@ -912,9 +924,21 @@ BREAKAGES = (
     ),
     Breakage(
         "prompts-forgotten",
-        "return _tokens(model, texts, prompt)",
-        'return _tokens(model, texts, "")',
+        "return _tokens(model, texts, prompt, cut=cut)",
+        'return _tokens(model, texts, "", cut=cut)',
         f"{NETWORKS} -k prompts",
+    ),
+    Breakage(
+        "a-tokeniser-without-words",
+        'if not words - {"", *tokeniser.all_special_tokens}:',
+        "if not words:",
+        f"{NETWORKS} -k without_a_tokeniser",
+    ),
+    Breakage(
+        "a-text-that-just-fits-is-cut",
+        "sum(len(ids) > self.longest for ids",
+        "sum(len(ids) >= self.longest for ids",
+        f"{NETWORKS} -k too_long",
     ),
     Breakage(
         "features-of-other-weights",

@@ -288,7 +288,7 @@ def embed(
     from rince.run import open_run
 
     opened = open_run(run)
-    vectors = opened.embed(path, which=_said(opened, which), split=split, out=out, accelerator=accelerator)
+    vectors = opened.embed(path, which=_said(opened, which), split=split, out=out, accelerator=accelerator, say=_say)
     typer.echo(f"wrote {out}: {len(vectors):,} vectors")
 
 
@@ -296,7 +296,7 @@ def embed(
 def neighbours(
     run: RunArgument,
     query: SamplesArgument,
-    gallery: Annotated[str, typer.Argument(help="A folder to search.", show_default=False)],
+    gallery: Annotated[str, typer.Argument(help="A file or folder to search.", show_default=False)],
     k: Annotated[int, typer.Option("-k", min=1, help="How many neighbours to show.")] = 5,
     which: WhichOption = None,
     picture: Annotated[Path | None, typer.Option(help="Also draw them into this PNG file.")] = None,

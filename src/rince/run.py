@@ -15,6 +15,7 @@ import json
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from textwrap import shorten
 from typing import TYPE_CHECKING, Any
 
 from rince.errors import ConfigError, DataError
@@ -215,17 +216,19 @@ class Run:
         split: str | None = None,
         out: str | Path | None = None,
         accelerator: str = "auto",
+        say: Say = nobody,
     ) -> Tensor:
         """`(samples, dim)`: what the encoder makes of new samples.
 
         Args:
-            samples: a file, a folder, or a source.
+            samples: a file, a folder, or a source; of a run on texts also a text.
             which: `"features"` before the head, or `"embeddings"` after it; by default `place`.
             split: of a place that holds labelled data, which is read as the run's own data is; without it, whatever
                 samples are there.
             out: also write them to this parquet file, with a row for each: path, vector and, where there are labels,
                 the label and every level above, so that it can be trained and judged on.
             accelerator: where to do it.
+            say: is told if `samples` is no file, but a text.
         """
         from rince.evaluation.evaluate import levels_of, open_split
         from rince.evaluation.lookup import vectors_of, write_vectors
@@ -236,7 +239,7 @@ class Run:
         which = self.place if which is None else which
         run = self.trained(accelerator)
         if split is None:
-            source = _found(run, samples)
+            source = _found(run, samples, say)
         elif isinstance(samples, str | Path):
             source = open_split(run, str(samples), split)
         else:
@@ -261,20 +264,20 @@ class Run:
         """For every query the k nearest samples of a gallery by cosine; never the query itself.
 
         Args:
-            query: a file, a folder, or a source.
-            gallery: likewise.
+            query: a file, a folder, or a source; of a run on texts also a text.
+            gallery: a file, a folder, or a source.
             k: how many.
             which: `"features"` before the head, or `"embeddings"` after it; by default `place`.
             picture: also draw them into this PNG file.
             accelerator: where to do it.
-            say: is told if queries lie in the gallery, too.
+            say: is told if queries lie in the gallery, too, and if the query is no file, but a text.
         """
         from rince.evaluation.lookup import draw_neighbours, find_neighbours
         from rince.terminal import shown_progress
 
         which = self.place if which is None else which
         run = self.trained(accelerator)
-        queries, items = _found(run, query), _found(run, gallery)
+        queries, items = _found(run, query, say), _found(run, gallery)
         with shown_progress(queries.source) as tell:
             done = partial(tell, which)
             found = find_neighbours(run, queries, items, k=k, which=which, tell=done, say=say)
@@ -330,11 +333,18 @@ def _places(given: Any) -> list[str]:
     return each
 
 
-def _found(run: TrainedRun, samples: Samples) -> Source:
+def _found(run: TrainedRun, samples: Samples, say: Say | None = None) -> Source:
+    """Samples that a person gives; `say` is told of one that is given itself, without it that is a missing file."""
     from rince.sources import Source
 
     if isinstance(samples, str | Path):
-        return run.find(str(samples))
+        given_itself = run.recipe.data.is_sample(str(samples))
+        if given_itself and (say is None or isinstance(samples, Path)):
+            raise DataError(f"{str(samples)!r} does not exist; give a file or a folder")
+        source = run.find(str(samples))
+        if given_itself and say is not None:
+            say(f"taken as one {source.thing}: {shorten(str(samples), 80, placeholder=' …')!r}")
+        return source
     if not isinstance(samples, Source):
         raise ConfigError(
             f"give a file, a folder or a source, got {type(samples).__name__}; wrap samples of yours in "

@@ -5,8 +5,10 @@ import os
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 import torch
 import torch.nn.functional as F
@@ -18,6 +20,7 @@ from rince.config import load_recipe
 from rince.draws import NETWORK_DROPOUT, seed_of, uniform
 from rince.encoders import huggingface as kind
 from rince.encoders.features import Features
+from rince.errors import DataError
 from rince.train.loop import cost
 from rince.train.setup import build_encoder, build_parts
 from train.small_networks import (
@@ -189,7 +192,7 @@ def test_with_features_kept_the_network_is_not_loaded_and_all_is_the_same(made, 
         command("train", *recipe, "--out", tmp_path / name)
         command("evaluate", tmp_path / name)
         plans += command("train", *recipe, "--dry-run").stdout
-    assert plans.count("texts have 12 tokens or more, and are cut there") == 1  # those with a prompt
+    assert plans.count("texts have more than 12 tokens, and are cut there") == 1  # those with a prompt
     again = [["train", *recipe, "--out", str(tmp_path / f"{name}-again")] for name, recipe in recipes.items()]
     judged = [["evaluate", str(tmp_path / f"{name}-again")] for name in recipes]
     planned = [["train", *recipe, "--dry-run"] for recipe in recipes.values()]
@@ -441,6 +444,25 @@ def test_the_first_step_of_two_heads_is_that_of_a_naive_loop(positives, made, tm
         checked += int(clear.sum())
         assert saved[name][clear] == pytest.approx(expected[clear], abs=2e-6), name
     assert checked > 500
+
+
+def test_a_text_is_a_query_never_a_gallery_and_files_keep_their_labels(made, tmp_path):
+    run, gallery, out = tmp_path / "run", made / "texts" / "test.csv", tmp_path / "vectors.parquet"
+    command("train", *on_texts(made), "--out", run)
+    done = command("neighbours", run, "a small dog", gallery, "-k", 2)
+    assert done.stderr.count("taken as one text: 'a small dog'") == 1
+    assert len(done.stdout.splitlines()) == 3
+    missing = command("neighbours", run, "a small dog", "no-such-folder", check=False)
+    assert missing.returncode == 2
+    assert "'no-such-folder' does not exist; give a file or a folder" in missing.stderr
+    with pytest.raises(DataError, match="'no-such-folder' does not exist"):
+        rince.open_run(run).embed(Path("no-such-folder"))
+    assert "taken as one text: 'oak'" in command("embed", run, "oak", "--out", out).stderr
+    assert pq.read_table(out).column_names == ["path", "vector"]
+    assert "taken as" not in command("embed", run, gallery, "--out", out).stderr
+    table, rows = pq.read_table(out), [line.split(",") for line in gallery.read_text().splitlines()[1:]]
+    assert table["label"].to_pylist() == [label for _, label, _ in rows]
+    assert table[table.column_names[3]].to_pylist() == [group for *_, group in rows]
 
 
 def test_settings_that_do_not_fit_are_refused(made, tmp_path):

@@ -19,6 +19,7 @@ from rince.encoders.huggingface import HuggingFaceModel
 from rince.encoders.pretrained import Finetuned
 from rince.encoders.sentence_transformer import SentenceTransformerModel
 from rince.encoders.timm import TimmModel
+from rince.encoders.weights import check_tokeniser
 from rince.errors import ConfigError
 from rince.sources.images import ImageData
 from rince.sources.texts import Texts
@@ -336,10 +337,10 @@ def bad_folder(models, folder, case):
         ("no folder", "there is no folder .*; model.name is a folder or a name on the hub"),
         ("damaged", r"cannot be loaded \("),
         ("no weights of this config", r"cannot be loaded \("),
-        ("no processor", r"cannot be loaded \(|does not fit"),
+        ("no processor", r"has no image processor .*; give views.size, views.mean and views.std in the recipe"),
         ("oblong", "does not fit: it must say a size, image_mean and image_std, and says"),
         ("no mean", "does not fit: it must say a size, image_mean and image_std"),
-        ("a processor of texts", r"cannot be loaded \(|does not fit"),
+        ("a processor of texts", "has no image processor|does not fit"),
     ],
 )
 def test_a_model_that_cannot_be_taken_is_one_clear_error(case, match, models, tmp_path):
@@ -359,6 +360,20 @@ def test_a_sentence_model_that_cannot_be_taken_is_one_clear_error(models, tmp_pa
     (tmp_path / "code" / "code_of_its_own.py").write_text("raise SystemExit('was run')")
     with pytest.raises(ConfigError, match=r"cannot be loaded .*code_of_its_own"):
         _ = SentenceTransformerModel(kind="sentence-transformers", name=str(tmp_path / "code")).network
+    with pytest.raises(ConfigError, match=r"model.name=.*vit does not read texts, but image; name a model for texts"):
+        _ = SentenceTransformerModel(kind="sentence-transformers", name=str(models / "vit")).network
+
+
+def test_a_model_of_texts_without_a_tokeniser_is_refused(models, tmp_path):
+    for name in ("config.json", "model.safetensors"):
+        shutil.copy(models / "bert" / name, tmp_path)
+    for model in (huggingface(tmp_path), SentenceTransformerModel(kind="sentence-transformers", name=str(tmp_path))):
+        with pytest.raises(ConfigError, match=r"model.name=.* has no tokenizer; save it beside the model") as caught:
+            _ = model.network
+        assert str(tmp_path) in str(caught.value)
+    spaces = types.SimpleNamespace(get_vocab=lambda: {"<s>": 0, "▁": 1}, all_special_tokens=["<s>"])
+    with pytest.raises(ConfigError, match=r"model.name=t5 has no tokenizer"):
+        check_tokeniser(spaces, "t5")
 
 
 def test_what_is_not_its_kind_of_sample_is_refused(models, tmp_path):
@@ -388,14 +403,16 @@ def test_what_is_not_its_kind_of_sample_is_refused(models, tmp_path):
 
 def test_texts_that_are_too_long_are_cut_counted_and_said(models):
     words = " ".join("abcdefghijklmnop")
-    source = Texts("t.csv", (words, words + " q", "a b"), torch.tensor([0, 1, 0]), ("x", "y"), TextViewSettings())
+    just = " ".join("abcdefghij")  # 12 tokens with the first and the last
+    given = (words, words + " q", "a b", just)
+    source = Texts("t.csv", given, torch.tensor([0, 1, 0, 0]), ("x", "y"), TextViewSettings())
     for model in (
         huggingface(models / "bert"),
         SentenceTransformerModel(kind="sentence-transformers", name=str(models / "sentences")),
     ):
         fitted = model.network.fit(source)
-        assert fitted.lengths.tolist() == [12, 12, 4]
-        assert fitted.notes() == ["2 texts have 12 tokens or more, and are cut there"]
+        assert fitted.lengths.tolist() == [12, 12, 4, 12]
+        assert fitted.notes() == ["2 texts have more than 12 tokens, and are cut there"]
         found = model.network.module(fitted.plain(torch.arange(3)))
         assert torch.equal(found[0], found[1])  # what comes later is not seen
 

@@ -271,6 +271,20 @@ def test_what_a_person_names_is_found(folder, tmp_path):
         data.outliers("definitions-outlier", PLAIN)
 
 
+def test_what_is_found_keeps_its_labels_where_all_have_one(folder, tmp_path):
+    data = TextData(kind="texts", source=str(folder), taxonomy="column")
+    found = data.find(str(folder / "train.csv"), PLAIN)
+    assert [found.class_names[label] for label in found.labels] == [row["intent"] for row in ROWS]
+    assert set(found.own_paths("column")) == {(row["domain"], row["intent"]) for row in ROWS}
+    assert not data.outliers(str(folder / "train.csv"), PLAIN).is_labelled
+    write(tmp_path / "some.csv", [*ROWS, {"text": "what now", "intent": "", "domain": ""}])
+    assert not data.find(str(tmp_path / "some.csv"), PLAIN).is_labelled
+    slip = {"text": "pay", "intent": "pay_bill", "domain": "travel"}
+    write(tmp_path / "slip.csv", [*ROWS, slip])
+    found = data.find(str(tmp_path / "slip.csv"), PLAIN)
+    assert (found.is_labelled, found.paths) == (True, None)
+
+
 def test_outliers_of_some_classes(folder, tmp_path):
     (tmp_path / "some.txt").write_text("translate\n")
     data = TextData(kind="texts", source=str(folder))

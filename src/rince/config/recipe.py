@@ -77,6 +77,10 @@ class DataSettings(PartSettings):
     def find(self, place: str, views: Any) -> Any:
         """All samples at a place a person names, whether they have labels or not, as a `rince.sources.Source`."""
 
+    def is_sample(self, place: str) -> bool:  # noqa: ARG002 - of the interface
+        """Whether what a person names is no place, but a sample itself, which `find` gives then."""
+        return False
+
     def input_facts(self, views: Any) -> dict[str, Any]:  # noqa: ARG002 - of the interface
         """What another program has to know to make what the encoder takes of a sample."""
         return {}

@@ -15,6 +15,7 @@ from rince.encoders.pretrained import Network, PretrainedModel, takes_images, wi
 from rince.encoders.tokens import Tokens, tokenising
 from rince.encoders.weights import (
     SAFE,
+    check_tokeniser,
     digest_of_tensors,
     digest_of_tokeniser,
     facts_of_config,
@@ -102,12 +103,14 @@ def _load(name: str, revision: str | None, pool: Pool) -> Loaded:
         width = width_of(module, torch.zeros(1, 3, high, wide), name)
         return Loaded(Facts(identity=fingerprint_of(**facts), width=width, parameters=count(module)), module)
     tokeniser = loaded(lambda: transformers.AutoTokenizer.from_pretrained(place, **options), name)
+    check_tokeniser(tokeniser, name)
     longest = _longest(tokeniser, model)
     identity = fingerprint_of(**facts, longest=longest, tokeniser=digest_of_tokeniser(tokeniser))
     width = width_of(module, _batch(tokeniser, ["a"], longest), name)
 
-    def tokenise(texts: Sequence[str]) -> Tokens:
-        made = tokeniser(list(texts), truncation=True, max_length=longest)
+    def tokenise(texts: Sequence[str], *, cut: bool = True) -> Tokens:
+        limit = {"truncation": True, "max_length": longest} if cut else {"truncation": False, "verbose": False}
+        made = tokeniser(list(texts), **limit)
         return {key: [list(row) for row in rows] for key, rows in made.items()}
 
     padding = int(tokeniser.pad_token_id or 0)
@@ -196,7 +199,10 @@ def _input_of(name: str, revision: str | None) -> Input:
 def _read_input(name: str, revision: str | None) -> Input:
     transformers, place = _transformers(), model_place(name)
     processor = loaded(
-        lambda: transformers.AutoImageProcessor.from_pretrained(place, revision=revision, trust_remote_code=False), name
+        lambda: transformers.AutoImageProcessor.from_pretrained(place, revision=revision, trust_remote_code=False),
+        name,
+        wrong="has no image processor that can be read",
+        instead="give views.size, views.mean and views.std in the recipe",
     )
     sizes = getattr(processor, "crop_size", None) or getattr(processor, "size", None)
     mean, std = getattr(processor, "image_mean", None), getattr(processor, "image_std", None)

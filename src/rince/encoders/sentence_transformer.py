@@ -13,7 +13,16 @@ from torch import Tensor, nn
 from rince.encoders.known import Facts, Loaded, count, lazily
 from rince.encoders.pretrained import Network, PretrainedModel
 from rince.encoders.tokens import Tokens, tokenising
-from rince.encoders.weights import SAFE, digest_of_tensors, digest_of_tokeniser, hub_commit, key_of, loaded, model_place
+from rince.encoders.weights import (
+    SAFE,
+    check_tokeniser,
+    digest_of_tensors,
+    digest_of_tokeniser,
+    hub_commit,
+    key_of,
+    loaded,
+    model_place,
+)
 from rince.errors import ConfigError
 from rince.files import fingerprint_of
 
@@ -80,6 +89,12 @@ def _load(name: str, revision: str | None, prompt_name: str | None) -> Loaded:
         ),
         name,
     )
+    if "text" not in model.modalities:
+        raise ConfigError(
+            f"model.name={name} does not read texts, but {' and '.join(map(str, model.modalities))}; name a model for "
+            "texts, or take model.kind=huggingface for images"
+        )
+    check_tokeniser(model.tokenizer, name)
     prompt_name = prompt_name or model.default_prompt_name
     if prompt_name is not None and prompt_name not in model.prompts:
         raise ConfigError(f"model.prompt={prompt_name}: {name} has {', '.join(model.prompts) or 'no prompts'}")
@@ -95,8 +110,8 @@ def _load(name: str, revision: str | None, prompt_name: str | None) -> Loaded:
         tokeniser=digest_of_tokeniser(model.tokenizer),
     )
 
-    def tokenise(texts: Sequence[str]) -> Tokens:
-        return _tokens(model, texts, prompt)
+    def tokenise(texts: Sequence[str], *, cut: bool = True) -> Tokens:
+        return _tokens(model, texts, prompt, cut=cut)
 
     facts = Facts(
         identity=identity,
@@ -109,11 +124,12 @@ def _load(name: str, revision: str | None, prompt_name: str | None) -> Loaded:
     return Loaded(facts, module, model.tokenizer, tokenise)
 
 
-def _tokens(model: Any, texts: Sequence[str], prompt: str) -> Tokens:
+def _tokens(model: Any, texts: Sequence[str], prompt: str, *, cut: bool) -> Tokens:
     """Token numbers of every text, a block at a time; padding is taken off again."""
     found: Tokens = {}
+    whole: dict[str, Any] = {} if cut else {"processing_kwargs": {"text": {"truncation": False, "verbose": False}}}
     for start in range(0, len(texts), 1024):
-        made = model.preprocess(list(texts[start : start + 1024]), prompt=prompt or None)
+        made = model.preprocess(list(texts[start : start + 1024]), prompt=prompt or None, **whole)
         lengths = made["attention_mask"].sum(dim=1).tolist()
         left = getattr(model.tokenizer, "padding_side", "right") == "left"
         for name, values in made.items():

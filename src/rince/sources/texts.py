@@ -7,6 +7,7 @@ import hashlib
 import os
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, Literal, NoReturn
@@ -94,20 +95,34 @@ class TextData(DataSettings):
         return Texts(self.source, texts, labels, names, views, paths, places, tuple(notes))
 
     def find(self, place: str, views: TextViewSettings) -> Texts:
-        """All texts of a file, with or without labels; the test split of other sources; else the place itself, a text.
-
-        What ends like a file, or has a slash and no space, is meant to be one.
-        """
-        looks_like_one = re.fullmatch(r"\S*/\S*", place) or place.lower().endswith((*FORMATS, LINES))
-        if place in EMBEDDED or os.path.exists(place) or looks_like_one:
+        """All texts of a file, with their labels if they have any; the test split of other sources; or one text."""
+        if not self.is_sample(place):
             return self._found(place, views)
         if not place.strip():
             raise DataError("the text is empty; give a text, or a file of texts")
-        return Texts(place, (place,), torch.zeros(1, dtype=torch.int64), UNLABELLED, views, None, (place,))
+        return _unlabelled(place, (place,), views, (place,))
+
+    def is_sample(self, place: str) -> bool:
+        """Whether it is a text. What ends like a file, or has a slash and no space, is meant to be a file."""
+        looks_like_one = re.fullmatch(r"\S*/\S*", place) or place.lower().endswith((*FORMATS, LINES))
+        return not (place in EMBEDDED or os.path.exists(place) or looks_like_one)
 
     def outliers(self, place: str, views: TextViewSettings, *, classes: str | None = None) -> Texts:
         """All texts of a file, or the test split of other sources; of all classes or some."""
-        return self._found(place, views, classes)
+        found = self._found(place, views, must_have_labels=classes is not None)
+        if classes is None:  # whatever they are labelled
+            return _unlabelled(place, found.texts, views, found.names)
+        rows, labels, chosen = chosen_classes(
+            found.labels,
+            found.class_names,
+            read_class_list(classes),
+            list_name=classes,
+            source=place,
+            split=self.test_split,
+        )
+        texts, places = (tuple(each[row] for row in rows.tolist()) for each in (found.texts, found.names))
+        names = tuple(found.class_names[label] for label in chosen)
+        return Texts(place, texts, labels, names, views, None, places)
 
     def usual_shape(self, views: TextViewSettings) -> tuple[int, ...]:  # noqa: ARG002 - of the interface
         """None: a text is no tensor."""
@@ -155,27 +170,27 @@ class TextData(DataSettings):
         count = sum(text.strip() in there for text in texts)
         return [f"{count:,} of {len(texts):,} texts stand in split {other!r}, too"] if count else []
 
-    def _found(self, place: str, views: TextViewSettings, classes: str | None = None) -> Texts:
+    def _found(self, place: str, views: TextViewSettings, *, must_have_labels: bool = False) -> Texts:
         table = read_any(place, self.test_split)
         # A column that the run's own data has need not be called the same elsewhere.
         text, label = (column if column in table.columns else None for column in (self.text_column, self.label_column))
-        there = list(table.columns)
-        texts = texts_in(table, find_column(place, there, "text", text, TEXTS), place)
-        rows, labels = torch.arange(len(texts)), torch.zeros(len(texts), dtype=torch.int64)
-        names: tuple[str, ...] = UNLABELLED
-        if classes is not None:
-            column = find_column(place, there, "label", label, LABELS)
-            own = _all_labelled(table, labels_in(table, column, place), column, place)
-            every = tuple(sorted(set(own), key=class_order))
-            number = {name: place for place, name in enumerate(every)}
-            numbers = torch.tensor([number[name] for name in own])
-            wished = read_class_list(classes)
-            rows, labels, chosen = chosen_classes(
-                numbers, every, wished, list_name=classes, source=place, split=self.test_split
-            )
-            names = tuple(every[number] for number in chosen)
-        kept, places = (tuple(each[row] for row in rows.tolist()) for each in (texts, table.places))
-        return Texts(place, kept, labels, names, views, None, places)
+        there, places = list(table.columns), tuple(table.places)
+        text_column = find_column(place, there, "text", text, TEXTS)
+        texts = texts_in(table, text_column, place)
+        try:
+            label_column = find_column(place, there, "label", label, LABELS)
+            own = _all_labelled(table, labels_in(table, label_column, place), label_column, place)
+        except DataError:  # labels that are not asked for and cannot be used do no harm
+            if must_have_labels:
+                raise
+            return _unlabelled(place, texts, views, places)
+        names = tuple(sorted(set(own), key=class_order))
+        number = {name: label for label, name in enumerate(names)}
+        labels = torch.tensor([number[name] for name in own])
+        paths = None
+        with suppress(DataError):  # likewise the levels above
+            paths, _ = self._paths({place: (table, list(own))}, names, (text_column, label_column))
+        return Texts(place, texts, labels, names, views, paths, places)
 
 
 @dataclass(frozen=True, eq=False)
@@ -259,6 +274,10 @@ class Texts(Source):
     def notes(self) -> list[str]:
         """Levels that were guessed, texts that other splits have, too."""
         return list(self.said)
+
+
+def _unlabelled(source: str, texts: tuple[str, ...], views: TextViewSettings, names: tuple[str, ...]) -> Texts:
+    return Texts(source, texts, torch.zeros(len(texts), dtype=torch.int64), UNLABELLED, views, None, names)
 
 
 def texts_in(table: Table, column: str, source: str) -> tuple[str, ...]:
