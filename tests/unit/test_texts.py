@@ -19,7 +19,9 @@ from rince.draws import uniform
 from rince.errors import ConfigError, DataError
 from rince.hierarchy.levels import class_levels, class_paths
 from rince.registry import part
+from rince.sources.order import Order
 from rince.sources.texts import TextData, Texts
+from rince.train.setup import Parts
 from rince.views.texts import TextViewSettings
 
 PLAIN = TextViewSettings()
@@ -247,6 +249,20 @@ def test_texts_of_both_splits_are_counted(folder):
     assert opened(folder, "test").notes() == ["1 of 2 texts stand in split 'train', too"]
     write(folder / "test.csv", TESTED[:1])
     assert opened(folder, "test").notes() == []
+
+
+def test_copies_between_parts_that_are_made_are_counted_too(tmp_path):
+    rows = [{"text": f"{label} number {i % 7}", "label": label} for label in ("dog", "oak") for i in range(10)]
+    path = write(tmp_path / "all.csv", rows)
+    train, test = (opened(path, split, test_part=0.2) for split in ("train", "test"))
+    texts = {part: [part.text(row) for row in range(len(part))] for part in (train, test)}
+    both = [sum(text in texts[other] for text in texts[part]) for part, other in ((train, test), (test, train))]
+    assert min(both) > 0
+    assert train.notes()[0].endswith(f"(data.test_part); {both[0]} of 16 texts stand in split 'test', too")
+    assert test.notes() == [f"{both[1]} of 4 texts stand in split 'train', too"]
+    held_out = torch.tensor([0, 9])  # "dog number 0" stands in row 7, too, "dog number 2" in row 2
+    parts = Parts(opened(path), [], [], (), None, 0, Order(18, 4, seed=0), held_out)
+    assert parts.told[1:] == ["2 of 18 texts stand in the part for validation, too"]
 
 
 def test_what_a_person_names_is_found(folder, tmp_path):

@@ -20,7 +20,7 @@ from rince.errors import ConfigError, DataError
 from rince.hierarchy.class_lists import read_class_list
 from rince.hierarchy.levels import no_own_paths
 from rince.hierarchy.taxonomy import SHIPPED
-from rince.sources.part import TestPart, with_test_part
+from rince.sources.part import TestPart, told_shared, with_test_part
 from rince.sources.source import Made, Preview, Source
 from rince.sources.splits import SPLITS, balanced, chosen_classes, class_order
 from rince.sources.tables import find_column
@@ -153,7 +153,7 @@ class TextData(DataSettings):
             return []
         there = {value.strip() for value in tables[other].columns[text_column] if isinstance(value, str)}
         count = sum(text.strip() in there for text in texts)
-        return [f"{count:,} of {len(texts):,} texts stand in split {other!r}, too"] if count else []
+        return [*filter(None, [told_shared(count, len(texts), f"split {other!r}")])]
 
     def _found(self, place: str, views: TextViewSettings, classes: str | None = None) -> Texts:
         table = read_any(place, self.test_split)
@@ -240,6 +240,10 @@ class Texts(Source):
     def preview(self, row: int) -> Preview:
         """The text."""
         return Preview(None, self.texts[row])
+
+    def text(self, row: int) -> str:
+        """The text."""
+        return self.texts[row]
 
     def name(self, row: int) -> str:
         """The file without its folder, and the line."""
