@@ -203,8 +203,12 @@ def test_levels_are_found_the_coarser_first(tmp_path):
     ]  # fmt: skip
     path = write(tmp_path / "animals.parquet", [row | {"language": "en"} for row in rows])
     source = opened(path, taxonomy="column")
-    # `kind` says the same as the label, `id` and `mood` are no groups of classes, `language` is but one.
-    assert source.notes() == ["taxonomy by columns: realm (2) above family (3) above label (4)"]
+    # `kind` says the same as the label, `id` tells samples apart, `language` is but one, `mood` differs within classes.
+    assert source.notes() == [
+        "taxonomy by columns: realm (2) above family (3) above label (4)",
+        "mood is no level above the classes: class '0' stands under 'good' at animals.parquet:1 and under 'so' at "
+        "animals.parquet:5",
+    ]
     assert source.own_paths("column") == [
         ("animal", "dog", "0"), ("animal", "dog", "1"), ("animal", "cat", "2"), ("plant", "tree", "10")
     ]  # fmt: skip
@@ -220,7 +224,17 @@ def test_a_class_is_known_by_rows_of_any_split(folder):
     assert opened(folder, "test", taxonomy="column").own_paths("column")[-1] == ("travel", "translate")
     write(folder / "test.csv", [{"text": "hi", "intent": "greet"}])
     with pytest.raises(DataError, match=r"no row of .* tells the domain of class 'greet'"):
-        opened(folder, "test", taxonomy="column")
+        opened(folder, "test", taxonomy="column").own_paths("column")
+
+
+def test_levels_that_cross_are_refused(tmp_path):
+    groups, sizes = ["dog", "dog", "cat", "cat", "tree"], ["big", "small", "big", "small", "big"]
+    rows = [{"text": f"a {n}", "label": n, "group": groups[n], "size": sizes[n]} for n in range(5)]
+    path = write(tmp_path / "all.csv", rows)
+    with pytest.raises(DataError, match=r"size of .* is no level above group: groups of group lie in several of size"):
+        opened(path, taxonomy="column")
+    assert opened(path, taxonomy="column", level_columns=["group"]).own_paths("column")[3] == ("cat", "3")
+    assert opened(path).paths is None
 
 
 def test_other_taxonomies(folder, tmp_path):
