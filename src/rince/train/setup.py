@@ -40,6 +40,7 @@ class Brought(NamedTuple):
 
 
 NOTHING = Brought()
+SHOWN = 6  # notes that are told in full
 
 
 @dataclass(frozen=True)
@@ -76,6 +77,12 @@ class Parts:
         kept = others(self.held_out, len(self.source))
         shared = shared_texts(self.source, kept, self.held_out, "the part for validation")
         return [*filter(None, [self.source.set_aside, validation if held else "", shared])]
+
+    @property
+    def notes(self) -> list[str]:
+        """The same, and what else a person should know of the samples before they are trained on; the first of it."""
+        notes = list(dict.fromkeys([*self.told, *self.source.notes()]))
+        return notes[:SHOWN] + ([f"… and {len(notes) - SHOWN:,} more"] if len(notes) > SHOWN else [])
 
     def noted(self, place: str) -> dict[str, Any]:
         """What a run must not go on without: fingerprints of the samples at a place, of ranks, of what is held out."""
