@@ -241,8 +241,8 @@ BREAKAGES = (
     ),
     Breakage(
         "test-part-trained-on",
-        "return Part(whole, rest, told)",
-        "return Part(whole, torch.arange(len(whole)), told)",
+        "return Part(whole, rest, ",
+        "return Part(whole, torch.arange(len(whole)), ",
         "tests/unit/test_parts.py -k gives_up_a_part",
     ),
     Breakage(
@@ -464,9 +464,21 @@ BREAKAGES = (
     ),
     Breakage(
         "a-class-under-two-groups",
-        "elif group != before:",
-        "elif False:",
+        "if group != before:",
+        "if False:",
         f"{TEXTS_READ} -k 'bad_input or slip'",
+    ),
+    Breakage(
+        "levels-that-cross",
+        "_refuse_crossed(levels, names, source)\n    return",
+        "return",
+        f"{TEXTS_READ} -k cross",
+    ),
+    Breakage(
+        "a-validation-split-is-tested-on",
+        'not {test, "test"} & set(there)',
+        "set(there) == {train}",
+        "tests/unit/test_parts.py -k no_test_split",
     ),
     Breakage(
         "all-words-left-out",

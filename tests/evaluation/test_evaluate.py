@@ -326,12 +326,13 @@ def test_levels_are_put_in_order_whatever_the_order_of_the_file(suffix, tmp_path
         assert metrics[f"retrieval/{level}/map"] == pytest.approx(expected, abs=1e-6)
 
 
-def test_what_is_no_level_is_refused_and_missing_labels_are_named(tmp_path):
+def test_what_is_no_level_is_said_and_missing_labels_are_named(tmp_path):
     np.savez(tmp_path / "v.npz", features=np.eye(4), labels=[0, 0, 1, 1], camera=[0, 1, 0, 1])
-    with pytest.raises(
-        DataError, match=r"camera of .* is no level above the classes: class \'0\' is in \'0\' and in \'1\'"
-    ):
-        read_samples(tmp_path / "v.npz")
+    said = []
+    assert list(read_samples(tmp_path / "v.npz", say=said.append)[0].levels) == ["class"]
+    assert said[-1].endswith("camera is no level above the classes: class '0' is in '0' and in '1'")
+    with pytest.raises(DataError, match=r"none that groups them; .*; camera is no level above the classes"):
+        read_samples(tmp_path / "v.npz", taxonomy="column")
     pq.write_table(pa.table({"vector": [[1.0, 2.0], [2.0, 1.0]], "label": ["a", None]}), tmp_path / "v.parquet")
     with pytest.raises(DataError, match="without a label"):
         read_samples(tmp_path / "v.parquet")

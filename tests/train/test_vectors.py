@@ -238,6 +238,14 @@ def test_classes_and_limit_take_a_part(tmp_path):
     assert len(data.open("test", VectorViewSettings())) == 30
 
 
+def test_columns_that_are_no_levels_are_said_when_training_begins(tmp_path):
+    source = write_vectors(tmp_path / "vectors")
+    damaged(source, group=None, lang=np.array(["en", "de", "en"] * 20))  # the groups of test.npz tell of all classes
+    done = command("train", "vectors/rince-in", f"data.source={source}", "train.epochs=1", "--out", tmp_path / "run")
+    assert "classes from 'labels', levels above from 'group'" in done.stderr
+    assert "lang is no level above the classes: class 'manx' is in 'de' and in 'en'" in done.stderr
+
+
 def damaged(folder, **changes):
     arrays = dict(np.load(folder / "train.npz")) | changes
     np.savez(folder / "train.npz", **{name: array for name, array in arrays.items() if array is not None})
@@ -249,8 +257,7 @@ def damaged(folder, **changes):
         ({"features": np.full((60, 10), np.nan, np.float32)}, "NaN or infinity in 60 of 60 vectors"),
         ({"labels": None}, "train.npz has no column 'labels', which test.npz has"),
         ({"features": np.ones((60, 9), np.float32)}, "differ in length between splits"),
-        ({"group": np.array(["cats", "dogs"] * 30)}, "a class has one place"),
-        ({"group": None}, "has no column 'group', which test.npz has; write files alike"),
+        ({"group": np.array(["cats", "dogs"] * 30)}, "has none that groups them; name them with data.level_columns"),
     ],
 )
 def test_bad_vectors_are_named(tmp_path, changes, match):

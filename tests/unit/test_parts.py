@@ -1,6 +1,8 @@
 """Parts of a source: chosen by name alone, and the same samples in every way they are looked at."""
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 from hypothesis import given, settings
@@ -100,8 +102,8 @@ def write_vectors(root, per_class=10):
 
 def opened(source, *changes, kind="images", splits=("train", "test")):
     views = ["views.mean=[0.5,0.5,0.5]", "views.std=[0.2,0.2,0.2]"] if kind == "images" else []
-    recipe = load_recipe("demo/rince-in" if kind == "images" else "vectors/rince-in", [f"data.source={source}", *views,
-        "data.taxonomy=none", *changes])  # fmt: skip
+    name = {"images": "demo/rince-in", "vectors": "vectors/rince-in", "texts": "text/rince-in"}[kind]
+    recipe = load_recipe(name, [f"data.source={source}", *views, "data.taxonomy=none", *changes])
     return {split: recipe.data.open(split, recipe.views) for split in splits}
 
 
@@ -132,6 +134,25 @@ def test_data_without_a_test_split_gives_up_a_part_of_each_class(kind, tmp_path)
         opened(source, "data.test_part=0", *changes, kind=kind)
 
 
+@pytest.mark.parametrize("kind", ["images", "vectors", "texts"])
+def test_a_validation_split_is_no_test_split(kind, tmp_path):
+    if kind == "images":
+        for split in ("train", "val"):
+            source = write_photos(tmp_path / split).parent
+    else:
+        source = tmp_path / "all.parquet"
+        columns = {"text": [f"number {n}" for n in range(40)], "vector": [[1.0, float(n)] for n in range(40)]}
+        columns |= {"label": ["ant", "bee"] * 20, "split": ["train"] * 20 + ["val"] * 20}
+        pq.write_table(pa.table(columns), source)
+    parts = opened(source, "data.limit=null", kind=kind, splits=("train", "test", "val"))
+    assert {split: part.labels.bincount().tolist() for split, part in parts.items()} == {
+        "train": [8, 8], "test": [2, 2], "val": [10, 10]
+    }  # fmt: skip
+    assert parts["train"].set_aside.startswith("there is no split 'test': 4 of 20 ")
+    with pytest.raises(DataError, match="has no split 'test'; there are 'train', 'val'"):
+        opened(source, "data.test_part=0", kind=kind, splits=("test",))
+
+
 def test_data_with_a_test_split_gives_up_nothing(tmp_path):
     for split in ("train", "test"):
         write_photos(tmp_path / "photos" / split, 6)
@@ -142,6 +163,8 @@ def test_data_with_a_test_split_gives_up_nothing(tmp_path):
     changes = ["data.limit=null", "data.train_split=train[:4]", "data.test_split=train[4:]"]
     halves = opened(flat, *changes, splits=("train[:4]", "train[4:]"))
     assert [len(half) for half in halves.values()] == [8, 4]
+    with pytest.raises(DataError, match="'tset'"):  # mistyped, and nothing to make a split of
+        opened(tmp_path / "photos", "data.test_split=tset", splits=("tset",))
 
 
 def test_recipes_of_older_runs_hold_out_what_they_did():

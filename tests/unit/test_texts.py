@@ -19,7 +19,9 @@ from rince.draws import uniform
 from rince.errors import ConfigError, DataError
 from rince.hierarchy.levels import class_levels, class_paths
 from rince.registry import part
+from rince.sources.order import Order
 from rince.sources.texts import TextData, Texts
+from rince.train.setup import Parts
 from rince.views.texts import TextViewSettings
 
 PLAIN = TextViewSettings()
@@ -201,8 +203,12 @@ def test_levels_are_found_the_coarser_first(tmp_path):
     ]  # fmt: skip
     path = write(tmp_path / "animals.parquet", [row | {"language": "en"} for row in rows])
     source = opened(path, taxonomy="column")
-    # `kind` says the same as the label, `id` and `mood` are no groups of classes, `language` is but one.
-    assert source.notes() == ["taxonomy by columns: realm (2) above family (3) above label (4)"]
+    # `kind` says the same as the label, `id` tells samples apart, `language` is but one, `mood` differs within classes.
+    assert source.notes() == [
+        "taxonomy by columns: realm (2) above family (3) above label (4)",
+        "mood is no level above the classes: class '0' stands under 'good' at animals.parquet:1 and under 'so' at "
+        "animals.parquet:5",
+    ]
     assert source.own_paths("column") == [
         ("animal", "dog", "0"), ("animal", "dog", "1"), ("animal", "cat", "2"), ("plant", "tree", "10")
     ]  # fmt: skip
@@ -218,7 +224,17 @@ def test_a_class_is_known_by_rows_of_any_split(folder):
     assert opened(folder, "test", taxonomy="column").own_paths("column")[-1] == ("travel", "translate")
     write(folder / "test.csv", [{"text": "hi", "intent": "greet"}])
     with pytest.raises(DataError, match=r"no row of .* tells the domain of class 'greet'"):
-        opened(folder, "test", taxonomy="column")
+        opened(folder, "test", taxonomy="column").own_paths("column")
+
+
+def test_levels_that_cross_are_refused(tmp_path):
+    groups, sizes = ["dog", "dog", "cat", "cat", "tree"], ["big", "small", "big", "small", "big"]
+    rows = [{"text": f"a {n}", "label": n, "group": groups[n], "size": sizes[n]} for n in range(5)]
+    path = write(tmp_path / "all.csv", rows)
+    with pytest.raises(DataError, match=r"size of .* is no level above group: groups of group lie in several of size"):
+        opened(path, taxonomy="column")
+    assert opened(path, taxonomy="column", level_columns=["group"]).own_paths("column")[3] == ("cat", "3")
+    assert opened(path).paths is None
 
 
 def test_other_taxonomies(folder, tmp_path):
@@ -247,6 +263,20 @@ def test_texts_of_both_splits_are_counted(folder):
     assert opened(folder, "test").notes() == ["1 of 2 texts stand in split 'train', too"]
     write(folder / "test.csv", TESTED[:1])
     assert opened(folder, "test").notes() == []
+
+
+def test_copies_between_parts_that_are_made_are_counted_too(tmp_path):
+    rows = [{"text": f"{label} number {i % 7}", "label": label} for label in ("dog", "oak") for i in range(10)]
+    path = write(tmp_path / "all.csv", rows)
+    train, test = (opened(path, split, test_part=0.2) for split in ("train", "test"))
+    texts = {part: [part.text(row) for row in range(len(part))] for part in (train, test)}
+    both = [sum(text in texts[other] for text in texts[part]) for part, other in ((train, test), (test, train))]
+    assert min(both) > 0
+    assert train.notes()[0].endswith(f"(data.test_part); {both[0]} of 16 texts stand in split 'test', too")
+    assert test.notes() == [f"{both[1]} of 4 texts stand in split 'train', too"]
+    held_out = torch.tensor([0, 9])  # "dog number 0" stands in row 7, too, "dog number 2" in row 2
+    parts = Parts(opened(path), [], [], (), None, 0, Order(18, 4, seed=0), held_out)
+    assert parts.told[1:] == ["2 of 18 texts stand in the part for validation, too"]
 
 
 def test_what_a_person_names_is_found(folder, tmp_path):

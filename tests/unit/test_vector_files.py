@@ -12,7 +12,9 @@ from safetensors.torch import save_file
 from rince.errors import DataError
 from rince.evaluation.samples import read_samples
 from rince.hierarchy.levels import class_paths
+from rince.sources.texts import TextData
 from rince.sources.vectors import VectorData
+from rince.views.texts import TextViewSettings
 from rince.views.vectors import VectorViewSettings
 
 NAMES = np.array(["poodle", "pug", "manx", "oak"])
@@ -137,20 +139,26 @@ def test_splits_are_files_parts_of_files_or_a_column(tmp_path):
 
 
 def test_columns_can_be_named(tmp_path):
-    columns = {"intent": WHOLE["label"], "sort": WHOLE["group"], "camera": ["a", "b", "b", "a"] * 2 + ["a"] * 4}
+    columns = {"purpose": WHOLE["label"], "sort": WHOLE["group"], "camera": ["a", "b", "b", "a"] * 2 + ["a"] * 4}
     path = write_parquet(tmp_path / "a.parquet", called="body", title_vector=[[1.0, 2.0]] * 12, **columns)
-    settings = {"vector_column": "body", "label_column": "intent"}
+    settings = {"vector_column": "body", "label_column": "purpose"}
     source = opened(path, **settings, level_columns=["sort"])
     assert_whole(source)
     assert source.own_paths("column") == [path[1:] for path in PATHS]
     assert opened(path, **settings, level_columns=[]).paths is None
+    guessed = opened(path, **settings)
+    assert guessed.own_paths("column") == source.own_paths("column")
+    assert guessed.notes()[-1] == "camera is no level above the classes: class 'manx' is in 'a' and in 'b'"
     for changes, match in (
         ({"vector_column": "nowhere"}, "has no vectors called 'nowhere'"),
         ({"vector_column": None}, "2 columns that could be its vectors, 'body', 'title_vector'; name one"),
         ({"label_column": "nowhere"}, "has no column 'nowhere', which is asked for"),
         ({"label_column": None}, "needs the classes"),
-        ({}, "camera of .* is no level above the classes: class 'manx' is in 'a' and in 'b'"),
-        ({"level_columns": ["sort", "intent"]}, "names 'intent', which is the column of the classes"),
+        (
+            {"level_columns": ["camera"]},
+            "camera of .* is no level above the classes: class 'manx' is in 'a' and in 'b'",
+        ),
+        ({"level_columns": ["sort", "purpose"]}, "names 'purpose', which is the column of the classes"),
     ):
         with pytest.raises(DataError, match=match):
             opened(path, **(settings | changes))
@@ -166,11 +174,30 @@ def test_what_groups_the_classes_is_a_level_and_nothing_else(tmp_path):
     }
     source = opened(write_parquet(tmp_path / "a.parquet", **WHOLE, **told))
     assert source.own_paths("column") == PATHS
+    gap = opened(write_parquet(tmp_path / "gap.parquet", **(WHOLE | {"group": [None, *WHOLE["group"][1:]]})))
+    assert gap.own_paths("column") == [(kingdom, name) for kingdom, _, name in PATHS]
+    assert gap.notes()[-1].startswith("group is no level above the classes: group of ")
+    assert "has 1 of 12 rows without a label, row 0 first" in gap.notes()[-1]
     crossed = WHOLE | {"kingdom": ["x", "y", "x", "x"] * 3}
     with pytest.raises(DataError, match=r"kingdom of .* is no level above group"):
         opened(write_parquet(tmp_path / "b.parquet", **crossed))
     with pytest.raises(DataError, match="needs a column for every level above the classes"):
         opened(write_parquet(tmp_path / "c.parquet", label=WHOLE["label"])).own_paths("column")
+
+
+@pytest.mark.parametrize("label", ["Intent", "category", "topic", "y", "Class_Name", "targets"])
+def test_columns_mean_the_same_for_texts_and_vectors(label, tmp_path):
+    """Also in a folder with one file that is named like no split."""
+    columns = {label: WHOLE["label"], "Realm": WHOLE["kingdom"], "lang": ["en", "en", "en", "en", "de", "de"] * 2}
+    columns |= {"Text": TEXTS, "Split": ["Train"] * 8 + ["Test"] * 4}
+    write_parquet(tmp_path / "data.parquet", **columns)
+    vectors = opened(tmp_path, "test")
+    texts = TextData(kind="texts", source=str(tmp_path), taxonomy="column").open("test", TextViewSettings())
+    for source in (vectors, texts):
+        assert [source.class_names[number] for number in source.labels] == WHOLE["label"][8:]
+        assert source.own_paths("column") == [(kingdom, name) for kingdom, _, name in PATHS]
+        assert sum(note.startswith("lang is no level above the classes: class ") for note in source.notes()) == 1
+    assert vectors.name(0) == texts.text(0) == TEXTS[8]
 
 
 def test_classes_are_those_of_all_splits(tmp_path):
@@ -274,8 +301,6 @@ BAD = [
      "label of .* has 1 of 12 rows without a label, row 11 first"),
     (lambda f: write_parquet(f / "train.parquet", **(WHOLE | {"label": ["", *WHOLE["label"][1:]]})),
      "has 1 of 12 rows without a label, row 0 first"),
-    (lambda f: write_parquet(f / "train.parquet", **(WHOLE | {"group": [None, *WHOLE["group"][1:]]})),
-     "group of .* has 1 of 12 rows without a label"),
     (lambda f: write_parquet(f / "train.parquet", **(WHOLE | {"label": [0.5] * 12})),
      "label of .* must hold one integer or text per vector: got double"),
     (lambda f: write_parquet(f / "train.parquet", [json.dumps(row) for row in LISTS], **WHOLE),

@@ -29,7 +29,7 @@ class Part(Source):
     Args:
         whole: the source.
         rows: `(samples,)` of the whole, in the order they get.
-        set_aside: what became of the other samples, in a sentence for a person.
+        set_aside: what became of the other samples, for a person.
     """
 
     def __init__(self, whole: Source, rows: Tensor, set_aside: str = "") -> None:
@@ -64,6 +64,10 @@ class Part(Source):
     def preview(self, row: int) -> Preview:
         """As of the whole."""
         return self.whole.preview(int(self.part_rows[row]))
+
+    def text(self, row: int) -> str | None:
+        """As of the whole."""
+        return self.whole.text(int(self.part_rows[row]))
 
     def film(self, row: int) -> bytes | None:
         """As of the whole."""
@@ -127,13 +131,25 @@ def others(rows: Tensor, number: int) -> Tensor:
     return left.nonzero()[:, 0]
 
 
+def shared_texts(source: Source, rows: Tensor, elsewhere: Tensor, where: str) -> str:
+    """How many of some texts other rows have, too, in a sentence; empty if none, and for samples that are no texts."""
+    there = {text.strip() for text in map(source.text, elsewhere.tolist()) if text is not None}
+    count = sum(text.strip() in there for text in map(source.text, rows.tolist()) if text is not None)
+    return told_shared(count, len(rows), where)
+
+
+def told_shared(count: int, texts: int, where: str) -> str:
+    """The sentence on texts that stand in two places; empty if none does."""
+    return f"{count:,} of {texts:,} texts stand in {where}, too" if count else ""
+
+
 def with_test_part(
     data: DataSettings, share: float, split: str, there: Collection[str], read: Callable[[str, int | None], Source]
 ) -> Source:
-    """The samples of a split, where data that has a training split only gives up a part of it for testing.
+    """The samples of a split, where data that has no test split gives up a part of its training split for testing.
 
     A share of each class, by hash of the names, is the test split, and the training split is the rest, of which
-    `data.limit` is taken. Data that has more than a training split is read as it is.
+    `data.limit` is taken. Data that has a test split is read as it is, also where the recipe names another one.
 
     Args:
         data: its settings.
@@ -144,7 +160,8 @@ def with_test_part(
     """
     train, test = (SPLITS.get(name, name) for name, _ in map(split_part, (data.train_split, data.test_split)))
     is_training = split == data.train_split
-    gives = share > 0 and set(there) == {train} and test != train and split in (data.train_split, data.test_split)
+    lacks_test = train in there and not {test, "test"} & set(there)
+    gives = share > 0 and lacks_test and split in (data.train_split, data.test_split)
     if not gives or split_part(data.train_split)[1] is not None:
         return read(split, data.limit if is_training else None)
     whole = read(data.train_split, None)
@@ -154,13 +171,14 @@ def with_test_part(
             f"{whole.source!r} has no split {data.test_split!r}, and nothing that could stand for it: no class has two "
             f"{whole.thing}s; give more of them, or data.test_part=0 to train on all"
         )
-    if not is_training:
-        return Part(whole, chosen)
     rest = others(chosen, len(whole))
+    if not is_training:
+        return Part(whole, chosen, shared_texts(whole, chosen, rest, f"split {train!r}"))
     told = (
         f"there is no split {data.test_split!r}: {len(chosen):,} of {len(whole):,} {whole.thing}s, {100 * share:g} % "
         "of each class by their names, are set aside as it (data.test_part)"
     )
     if data.limit is not None:
         rest = rest[balanced(whole.labels[rest], data.limit)]
-    return Part(whole, rest, told)
+    shared = shared_texts(whole, rest, chosen, f"split {test!r}")
+    return Part(whole, rest, "; ".join(filter(None, [told, shared])))

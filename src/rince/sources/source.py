@@ -115,6 +115,10 @@ class Source(ABC):
         """What a person sees of a sample."""
         return Preview(None, self.name(row))
 
+    def text(self, row: int) -> str | None:  # noqa: ARG002 - of the interface
+        """The sample itself, if it is a text."""
+        return None
+
     def film(self, row: int) -> bytes | None:  # noqa: ARG002 - of the interface
         """A small WebP that moves; None if there is none."""
         return None
@@ -182,6 +186,10 @@ class Wrapped(Source):
     def preview(self, row: int) -> Preview:
         """As before."""
         return self.inner.preview(row)
+
+    def text(self, row: int) -> str | None:
+        """As before."""
+        return self.inner.text(row)
 
     def film(self, row: int) -> bytes | None:
         """As before."""

@@ -1,10 +1,11 @@
-"""Tables of samples of any kind: what the hub gives, the names of classes it keeps, columns by their usual names."""
+"""Tables of samples of any kind: what the hub gives, the names of classes it keeps, what columns are taken for."""
 
 from __future__ import annotations
 
 import difflib
+import itertools
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,6 +16,13 @@ from rince.errors import DataError
 from rince.sources.splits import SPLITS
 
 HUB_NAME = r"\w[\w.-]*/\w[\w.-]*"
+# Of the classes, in any case, best first: what is often the name of a coarser level comes last.
+LABELS: tuple[str, ...] = ("label", "labels", "intent", "class", "classes", "class_name", "fine_label", "targets")
+LABELS += ("target", "y", "category", "topic")
+SPLIT = "split"
+# What a sample is called, best first; none of it is a level by itself.
+CALLED: tuple[str, ...] = ("text", "title", "document", "documents", "page_content", "content", "caption", "name")
+CALLED += ("path", "file", "file_name", "filename", "url", "id", "ids", "uuid")
 
 # Gives those of the named columns that a split has; for no names an empty table with all columns.
 Reader = Callable[[list[str]], pa.Table]
@@ -69,14 +77,97 @@ def find_column(source: str, there: list[str], what: str, asked: str | None, usu
             guess = f"; did you mean {close[0]!r}?" if close else ""
             raise DataError(f"{source!r} has no {what} column {asked!r}: its columns are {columns}{guess}")
         return asked
-    by_name = {name.lower(): name for name in reversed(there)}
-    for name in usual:
-        if name in by_name:
-            return by_name[name]
+    found = usual_column(there, usual)
+    if found is not None:
+        return found
     raise DataError(
         f"{source!r} has no {what} column called {' or '.join(map(repr, usual))}: its columns are {columns}; "
         f"name the right one with {what}_column"
     )
+
+
+def usual_column(there: Iterable[str], usual: Sequence[str]) -> str | None:
+    """The first column that has one of the usual names, in any case; None if there is none."""
+    by_name = {name.lower(): name for name in reversed(list(there))}
+    return next((by_name[name] for name in usual if name in by_name), None)
+
+
+class Level(NamedTuple):
+    """What a column says of classes."""
+
+    column: str
+    group_of: dict[str, str]
+    """Class → group, of the classes that it says something of."""
+    values: int
+    """How many different ones it has."""
+    slip: str = ""
+    """How samples of a class disagree, or say nothing; empty if it groups classes."""
+
+    @property
+    def groups(self) -> set[str]:
+        """All of them."""
+        return set(self.group_of.values())
+
+
+def level_candidates(
+    there: Iterable[str], asked: Sequence[str] | None, label_column: str, but_for: Sequence[str] = ()
+) -> list[str]:
+    """The columns to look for levels in: those asked for, else all that are not of something else."""
+    if asked is None:
+        no_levels = (label_column, *but_for)
+        return [name for name in there if name not in no_levels and name.lower() not in (SPLIT, *CALLED)]
+    if label_column in asked:
+        raise DataError(f"data.level_columns names {label_column!r}, which is the column of the classes; leave it out")
+    return list(dict.fromkeys(asked))
+
+
+def chosen_levels(
+    candidates: Iterable[Level], names: Sequence[str], *, guessed: bool, source: str
+) -> tuple[list[Level], list[str]]:
+    """The levels above the classes, coarse first (the fewer groups, the coarser), and why other columns are none.
+
+    Args:
+        candidates: what columns say.
+        names: of the classes.
+        guessed: nobody named the columns. Then one with a single value, more values than there are classes, or a group
+            for every class is none, as is one that groups classes as another does; one in which samples of a class
+            differ is none, and it is said. Of columns that are named it is an error.
+        source: for messages.
+    """
+    levels: list[Level] = []
+    seen: set[tuple[int, ...]] = set()
+    reasons = []
+    for level in candidates:
+        if guessed and not 1 < level.values <= len(names):
+            continue
+        silent = next((name for name in names if name not in level.group_of), None)
+        untold = "" if silent is None else f"no row of {source!r} tells the {level.column} of class {silent!r}"
+        slip = level.slip or untold
+        if slip and not guessed:
+            raise DataError(
+                f"{level.column} of {source!r} is no level above the classes: {slip}; a class has one place, so mend "
+                "the rows, or name other columns with data.level_columns ([] for none)"
+            )
+        if slip:
+            reasons.append(f"{level.column} is no level above the classes: {slip}")
+            continue
+        numbers = {group: number for number, group in enumerate(dict.fromkeys(map(level.group_of.get, names)))}
+        grouping = tuple(numbers[level.group_of[name]] for name in names)
+        if not guessed or (len(numbers) < len(names) and grouping not in seen):
+            levels.append(level)
+            seen.add(grouping)
+    levels.sort(key=lambda level: len(level.groups))
+    _refuse_crossed(levels, names, source)
+    return levels, reasons
+
+
+def _refuse_crossed(levels: Sequence[Level], names: Sequence[str], source: str) -> None:
+    for coarse, fine in itertools.pairwise(levels):
+        if len({(coarse.group_of[name], fine.group_of[name]) for name in names}) > len(fine.groups):
+            raise DataError(
+                f"{coarse.column} of {source!r} is no level above {fine.column}: groups of {fine.column} lie in "
+                f"several of {coarse.column}; name the columns that are levels with data.level_columns"
+            )
 
 
 def kept_names(schema: pa.Schema, column: str) -> tuple[str, ...]:

@@ -17,12 +17,11 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
 from rince.errors import DataError
 from rince.sources.splits import SPLITS
-from rince.sources.tables import HUB_NAME, Reader, first_line, hub_splits, kept_names
+from rince.sources.tables import HUB_NAME, SPLIT, Reader, first_line, hub_splits, kept_names, usual_column
 
 FORMATS = (".csv", ".tsv", ".jsonl", ".json", ".parquet")
 LINES = ".txt"
 EMBEDDED = {"definitions": "definitions", "definitions-outliers": "definitions/outliers.parquet"}
-SPLIT_COLUMN = "split"
 LONGEST = 2**31 - 1  # characters of a field; Python's own limit is below what a document may have
 
 
@@ -39,14 +38,18 @@ def table_splits(source: str) -> dict[str, Callable[[], Table]]:
     """Split → what reads its table.
 
     Args:
-        source: embedded data (`definitions`), one file, which is all "train" unless a column `split` says otherwise, a
-            folder with a file for every split, or a hub name.
+        source: embedded data (`definitions`), one file, also alone in a folder, which is all "train" unless it is
+            named like a split there or a column `split` says otherwise, a folder with a file for every split, or a hub
+            name.
     """
     path = Path(str(files("rince") / "sources/embedded" / EMBEDDED[source]) if source in EMBEDDED else source)
     if path.is_file():
-        return {split: partial(_same, table) for split, table in _by_split_column(read_table(path), source).items()}
+        return _divided(read_table(path), source)
     if path.is_dir():
-        return {split: partial(_read_parts, parts) for split, parts in _split_files(path).items()}
+        found = _split_files(path)
+        if len(found) == 1 and not set(found) & set(SPLITS.values()):
+            return _divided(_read_parts(*found.values()), source)
+        return {split: partial(_read_parts, parts) for split, parts in found.items()}
     if re.fullmatch(HUB_NAME, source) and path.suffix.lower() not in (*FORMATS, LINES):
         return {split: partial(_read_hub, each.read, split) for split, each in hub_splits(source).items()}
     raise DataError(
@@ -90,6 +93,10 @@ def read_lines(path: Path) -> Table:
     return Table({"text": [line for _, line in rows]}, [f"{path.name}:{number}" for number, _ in rows])
 
 
+def _divided(whole: Table, source: str) -> dict[str, Callable[[], Table]]:
+    return {split: partial(_same, table) for split, table in _by_split_column(whole, source).items()}
+
+
 def _same(table: Table) -> Table:
     return table
 
@@ -115,7 +122,7 @@ def _split_files(folder: Path) -> dict[str, list[Path]]:
 
 def _by_split_column(table: Table, source: str) -> dict[str, Table]:
     """The parts of a table by its column `split`; without one, all of it is "train"."""
-    column = next((name for name in table.columns if name.lower() == SPLIT_COLUMN), None)
+    column = usual_column(table.columns, (SPLIT,))
     if column is None:
         return {"train": table}
     rows: dict[str, list[int]] = {}

@@ -21,18 +21,17 @@ from rince.errors import ConfigError, DataError
 from rince.hierarchy.class_lists import read_class_list
 from rince.hierarchy.levels import no_own_paths
 from rince.hierarchy.taxonomy import SHIPPED
-from rince.sources.part import TestPart, with_test_part
+from rince.sources.part import TestPart, told_shared, with_test_part
 from rince.sources.source import Made, Preview, Source
 from rince.sources.splits import SPLITS, balanced, chosen_classes, class_order
-from rince.sources.tables import find_column
+from rince.sources.tables import LABELS, find_column
 from rince.sources.text_files import EMBEDDED, FORMATS, LINES, Table, read_any, table_splits
-from rince.sources.text_levels import Labels, class_paths_of, labels_in
+from rince.sources.text_levels import Labels, labels_in, levels_of
 from rince.views.texts import TextViewSettings
 
 TEXTS = ("text", "sentence", "utterance", "question", "query", "content", "document", "definition", "description")
-LABELS = ("label", "labels", "intent", "class", "category", "fine_label", "target", "topic")
 UNLABELLED = ("text",)  # the one class of texts that have no label
-NAMED = 3  # rows that a message names
+NAMED = 3  # rows or columns that a message names
 
 
 class TextData(DataSettings):
@@ -75,7 +74,7 @@ class TextData(DataSettings):
         }
         own = _all_labelled(table, labelled[wanted][1], label_column, self.source)
         names = tuple(sorted({name for _, labels in labelled.values() for name in labels if name}, key=class_order))
-        paths, notes = self._paths(labelled, names, (text_column, label_column))
+        paths, notes, no_levels = self._paths(labelled, names, text_column, label_column)
         number = {name: label for label, name in enumerate(names)}
         labels = torch.tensor([number[name] for name in own])
         rows = torch.arange(len(labels))
@@ -92,7 +91,7 @@ class TextData(DataSettings):
         texts = tuple(texts[row] for row in rows.tolist())
         places = tuple(table.places[row] for row in rows.tolist())
         notes += self._seen_elsewhere(texts, wanted, tables, text_column)
-        return Texts(self.source, texts, labels, names, views, paths, places, tuple(notes))
+        return Texts(self.source, texts, labels, names, views, paths, places, tuple(notes), tuple(no_levels))
 
     def find(self, place: str, views: TextViewSettings) -> Texts:
         """All texts of a file, with their labels if they have any; the test split of other sources; or one text."""
@@ -141,22 +140,23 @@ class TextData(DataSettings):
         return {name: read() for name, read in splits.items() if name in together}
 
     def _paths(
-        self, labelled: dict[str, tuple[Table, Labels]], names: Sequence[str], but_for: Sequence[str]
-    ) -> tuple[tuple[tuple[str, ...], ...] | None, list[str]]:
-        """Of every class, if columns tell them, and what to say of it."""
+        self, labelled: dict[str, tuple[Table, Labels]], names: Sequence[str], text_column: str, label_column: str
+    ) -> tuple[tuple[tuple[str, ...], ...] | None, list[str], list[str]]:
+        """Of every class, if columns tell them, what to say of it, and why columns are no levels."""
         by_column = self.taxonomy == "column"
+        guessed = by_column and self.level_columns is None
+        columns = {"text_column": text_column, "label_column": label_column}
         try:
-            paths, columns = class_paths_of(labelled, names, self.level_columns, but_for=but_for, source=self.source)
+            levels, reasons = levels_of(labelled, names, self.level_columns, **columns, source=self.source)
         except DataError:
             if by_column or self.level_columns is not None:
                 raise
-            return None, []  # nobody asked for them
-        if not columns:
-            return None, []
-        guessed = by_column and self.level_columns is None
-        counts = [len({path[level] for path in paths}) for level in range(len(columns) + 1)]
-        told = [f"{column} ({count})" for column, count in zip((*columns, but_for[1]), counts, strict=True)]
-        return tuple(paths), [f"taxonomy by columns: {' above '.join(told)}"] if guessed else []
+            return None, [], []  # nobody asked for them
+        if not levels:
+            return None, [], reasons if guessed else []
+        told = [f"{level.column} ({len(level.groups)})" for level in levels] + [f"{label_column} ({len(names)})"]
+        paths = tuple((*(level.group_of[name] for level in levels), name) for name in names)
+        return paths, [f"taxonomy by columns: {' above '.join(told)}"] if guessed else [], reasons if guessed else []
 
     def _seen_elsewhere(
         self, texts: Sequence[str], wanted: str, tables: dict[str, Table], text_column: str
@@ -168,7 +168,7 @@ class TextData(DataSettings):
             return []
         there = {value.strip() for value in tables[other].columns[text_column] if isinstance(value, str)}
         count = sum(text.strip() in there for text in texts)
-        return [f"{count:,} of {len(texts):,} texts stand in split {other!r}, too"] if count else []
+        return [*filter(None, [told_shared(count, len(texts), f"split {other!r}")])]
 
     def _found(self, place: str, views: TextViewSettings, *, must_have_labels: bool = False) -> Texts:
         table = read_any(place, self.test_split)
@@ -206,6 +206,7 @@ class Texts(Source):
         paths: of every class from the top down, if columns tell them.
         names: of every sample, such as `train.csv:17`; without, they are called by their row.
         said: what a person should know of them.
+        no_levels: likewise, why columns that could have been levels are none.
     """
 
     thing: ClassVar[str] = "text"
@@ -218,6 +219,7 @@ class Texts(Source):
     paths: tuple[tuple[str, ...], ...] | None = None
     names: tuple[str, ...] = ()
     said: tuple[str, ...] = ()
+    no_levels: tuple[str, ...] = ()
 
     @cached_property
     def fingerprint(self) -> str:
@@ -256,6 +258,10 @@ class Texts(Source):
         """The text."""
         return Preview(None, self.texts[row])
 
+    def text(self, row: int) -> str:
+        """The text."""
+        return self.texts[row]
+
     def name(self, row: int) -> str:
         """The file without its folder, and the line."""
         return self.names[row] if self.names else str(row)
@@ -266,14 +272,15 @@ class Texts(Source):
             raise DataError(
                 f"taxonomy 'column' needs a column that gives every class one group, and {self.source!r} has none; "
                 f"name it with level_columns, or use a taxonomy file, a shipped one ({', '.join(SHIPPED)}), or 'none'"
+                + "".join(f"; {reason}" for reason in self.no_levels[:NAMED])
             )
         if taxonomy != "column" or self.paths is None:
             raise no_own_paths(taxonomy, self.source)
         return list(self.paths)
 
     def notes(self) -> list[str]:
-        """Levels that were guessed, texts that other splits have, too."""
-        return list(self.said)
+        """Levels that were guessed, texts that other splits have, too, columns that are no levels."""
+        return [*self.said, *self.no_levels]
 
 
 def _unlabelled(source: str, texts: tuple[str, ...], views: TextViewSettings, names: tuple[str, ...]) -> Texts:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -13,14 +12,11 @@ import torch
 from torch import Tensor
 
 from rince.errors import DataError
+from rince.sources.splits import class_order
+from rince.sources.tables import CALLED, LABELS, Level, chosen_levels, level_candidates, usual_column
 from rince.sources.vector_files import VectorFile
 from rince.sources.vector_formats import labels_beside
 
-LABELS = ("labels", "label", "class", "classes", "class_name", "fine_label", "targets", "target", "y")
-SPLIT = "split"
-# What a sample is called, best first; none of it is a level by itself.
-CALLED: tuple[str, ...] = ("text", "title", "document", "documents", "page_content", "content", "caption", "name")
-CALLED += ("path", "file", "file_name", "filename", "url", "id", "ids", "uuid")
 Codes = np.ndarray[tuple[int], np.dtype[np.int64]]
 
 
@@ -35,6 +31,8 @@ class Classes(NamedTuple):
     """Of the rows of every file."""
     above: dict[str, list[str]]
     """The levels above the classes, coarse first: name of the level → the group of every class, in label order."""
+    no_levels: list[str]
+    """Why columns that could have been levels are none."""
 
     @property
     def paths(self) -> tuple[tuple[str, ...], ...]:
@@ -58,37 +56,33 @@ def read_classes(
         files: with their columns.
         label_column: of the classes; by default that with a usual name.
         level_columns: of the levels above, in any order: the fewer groups, the coarser. By default every column that
-            can be one: with more than one value and fewer than there are classes. One of these that is none, since
-            samples of one class differ in it, is an error, not a guess.
+            can be one, see `chosen_levels`.
     """
-    usual = [name for name in LABELS if any(name in file.columns for file in files)]
-    shared = [name for name in usual if all(name in file.columns for file in files)]
-    column = label_column or next(iter(shared or usual), None)
-    classes = _coded(files, _present(files, column))
-    if level_columns is None:
-        there = dict.fromkeys(name for file in files for name in file.columns)
-        candidates = [name for name in there if name not in (column, SPLIT, *CALLED)]
-    else:
-        candidates = list(dict.fromkeys(level_columns))
-        if column in candidates:
-            raise DataError(f"data.level_columns names {column!r}, which is the column of the classes; leave it out")
-    found = {}
-    for name in candidates:
-        if level_columns is None and not _can_be_level(files, name, len(classes.names)):
-            continue
-        groups = _groups(files[0], classes, _coded(files, _present(files, name)), name)
-        if level_columns is not None or len(set(groups)) < len(groups):  # else it is another name of the class
-            found[name] = groups
-    above = dict(sorted(found.items(), key=lambda level: len(set(level[1]))))
-    _refuse_crossed(files[0], above)
+    every = list(dict.fromkeys(name for file in files for name in file.columns))
+    usual = usual_column(_shared(files), LABELS) or usual_column(every, LABELS)
+    column = _present(files, label_column or usual)
+    classes = _coded(files, column)
+    found = []
+    for name in level_candidates(every, level_columns, column):
+        if name not in every:
+            _present(files, name)
+        found.append(_level(files, classes, name, guessed=level_columns is None))
+    source = str(files[0].path)
+    levels, reasons = chosen_levels(found, classes.names, guessed=level_columns is None, source=source)
+    above = {level.column: [level.group_of[name] for name in classes.names] for level in levels}
     ends = np.cumsum([file.matrix.rows for file in files])[:-1]
     labels = [torch.from_numpy(part.copy()) for part in np.split(classes.codes, ends)]
-    return Classes(str(column), tuple(classes.names), labels, above)
+    return Classes(column, tuple(classes.names), labels, above, reasons)
 
 
 def called(files: Sequence[VectorFile]) -> str | None:
     """The column that says what samples are called; None if they have none in common."""
-    return next((name for name in CALLED if all(name in file.columns for file in files)), None)
+    return usual_column(_shared(files), CALLED)
+
+
+def _shared(files: Sequence[VectorFile]) -> list[str]:
+    """The columns that all files have."""
+    return [name for name in files[0].columns if all(name in file.columns for file in files)]
 
 
 def _present(files: Sequence[VectorFile], name: str | None) -> str:
@@ -107,7 +101,7 @@ def _present(files: Sequence[VectorFile], name: str | None) -> str:
 
 
 def _no_classes(file: VectorFile) -> DataError:
-    odd = next((name for name in LABELS if name in file.others), None)
+    odd = usual_column(file.others, LABELS)
     if odd is not None:
         return DataError(f"{odd} of {file.path} must hold one integer or text per vector: got {file.others[odd]}")
     if file.path.suffix == ".npy" and not file.columns:
@@ -137,7 +131,7 @@ def _coded(files: Sequence[VectorFile], name: str) -> _Coded:
     joined = encoded.combine_chunks()
     joined = joined.chunk(0) if isinstance(joined, pa.ChunkedArray) else joined
     values = joined.dictionary.to_pylist()
-    order = sorted(range(len(values)), key=lambda place: _numbers_first(values[place]))
+    order = sorted(range(len(values)), key=lambda place: class_order(values[place]))
     places = np.empty(len(values), np.int64)
     places[order] = np.arange(len(values))
     return _Coded(places[joined.indices.to_numpy(zero_copy_only=False)], [values[place] for place in order])
@@ -165,38 +159,27 @@ def _refuse_mixed(files: Sequence[VectorFile], columns: Sequence[pa.ChunkedArray
             )
 
 
-def _can_be_level(files: Sequence[VectorFile], name: str, classes: int) -> bool:
-    """Whether a column that nobody named may be a level: one that groups the classes."""
-    columns = [file.columns[name].cast(pa.large_string()) for file in files if name in file.columns]
-    values = pa.chunked_array([chunk for column in columns for chunk in column.chunks], pa.large_string())
-    return 1 < int(pc.count_distinct(values).as_py()) <= classes
-
-
-def _groups(file: VectorFile, classes: _Coded, level: _Coded, name: str) -> list[str]:
-    """The group of every class."""
-    pairs = np.unique(classes.codes * len(level.names) + level.codes)
+def _level(files: Sequence[VectorFile], classes: _Coded, name: str, *, guessed: bool) -> Level:
+    """What the files that have a column say of the classes."""
+    having = [file for file in files if name in file.columns]
+    texts = [file.columns[name].cast(pa.large_string()) for file in having]
+    values = pa.chunked_array([chunk for text in texts for chunk in text.chunks], pa.large_string())
+    different = int(pc.count_distinct(values).as_py())
+    if guessed and not 1 < different <= len(classes.names):
+        return Level(name, {}, different)  # is none, whatever it groups
+    try:
+        level = _coded(having, name)
+    except DataError as error:
+        if not guessed:
+            raise
+        return Level(name, {}, different, str(error))
+    has = np.repeat([name in file.columns for file in files], [file.matrix.rows for file in files])
+    pairs = np.unique(classes.codes[has] * len(level.names) + level.codes)
     of, groups = pairs // len(level.names), pairs % len(level.names)
+    group_of = {classes.names[one]: level.names[group] for one, group in zip(of, groups, strict=True)}
     twice = np.flatnonzero(of[1:] == of[:-1])
+    slip = ""
     if len(twice):
-        first = twice[0]
-        one, other = (level.names[groups[place]] for place in (first, first + 1))
-        raise DataError(
-            f"{name} of {file.path} is no level above the classes: class {classes.names[of[first]]!r} is in {one!r} "
-            f"and in {other!r}, and a class has one place; mend it, or name the columns that are levels with "
-            "data.level_columns ([] for none)"
-        )
-    return [level.names[group] for group in groups]
-
-
-def _refuse_crossed(file: VectorFile, above: dict[str, list[str]]) -> None:
-    for (coarse, groups), (fine, parts) in itertools.pairwise(above.items()):
-        if len(set(zip(groups, parts, strict=True))) > len(set(parts)):
-            raise DataError(
-                f"{coarse} of {file.path} is no level above {fine}: groups of {fine} lie in several of {coarse}; name "
-                "the columns that are levels with data.level_columns"
-            )
-
-
-def _numbers_first(name: str) -> tuple[int, str]:
-    """Numbers in their order, then names in that of the alphabet."""
-    return (int(name), "") if name.isdecimal() else (2**62, name)
+        one, other = (level.names[groups[place]] for place in (twice[0], twice[0] + 1))
+        slip = f"class {classes.names[of[twice[0]]]!r} is in {one!r} and in {other!r}"
+    return Level(name, group_of, different, slip)

@@ -23,11 +23,13 @@ from rince.hierarchy.levels import no_own_paths
 from rince.sources.part import TestPart, with_test_part
 from rince.sources.source import InMemory, Source
 from rince.sources.splits import SPLITS, balanced, chosen_classes
+from rince.sources.tables import SPLIT, usual_column
 from rince.sources.vector_files import FORMATS, Part, VectorFile, conversion_notes, open_vector_file, read_vectors
-from rince.sources.vector_levels import SPLIT, Classes, called, read_classes
+from rince.sources.vector_levels import Classes, called, read_classes
 from rince.views.vectors import VectorViewSettings
 
 LONGEST = 200  # letters of what a sample is called
+NAMED = 3  # columns that a message explains
 
 
 class VectorData(DataSettings):
@@ -121,6 +123,7 @@ class Vectors(InMemory):
         paths: of every class from the top down, if the files have more than one level.
         called: what every sample is called, if the files say it.
         remarks: on how they were read.
+        no_levels: why columns that could have been levels are none.
     """
 
     thing: ClassVar[str] = "vector"
@@ -133,6 +136,7 @@ class Vectors(InMemory):
     paths: tuple[tuple[str, ...], ...] | None = None
     called: pa.ChunkedArray | None = None
     remarks: tuple[str, ...] = ()
+    no_levels: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         lengths = torch.linalg.vector_norm(self.vectors, dim=1)
@@ -184,14 +188,15 @@ class Vectors(InMemory):
             raise DataError(
                 f"taxonomy 'column' needs a column for every level above the classes, and {self.source!r} has none "
                 "that groups them; name them with data.level_columns, or use a taxonomy file, or 'none'"
+                + "".join(f"; {reason}" for reason in self.no_levels[:NAMED])
             )
         return list(self.paths)
 
     def notes(self) -> list[str]:
-        """How they were read, and which have no direction."""
+        """How they were read, which columns are no levels, and which vectors have no direction."""
         zero = int((torch.linalg.vector_norm(self.vectors, dim=1) == 0).sum())
         told = [f"{zero:,} of {len(self):,} vectors are zero, at cosine 0 from all others"] if zero else []
-        return [*self.remarks, *told]
+        return [*self.remarks, *self.no_levels, *told]
 
     def part(self, rows: Tensor) -> Vectors:
         """Some of the samples."""
@@ -238,13 +243,14 @@ def vector_splits(source: str, opened: Callable[[Path], VectorFile]) -> dict[str
 
 
 def _split_by_column(files: list[VectorFile], source: str) -> dict[str, list[Part]]:
-    if not all(SPLIT in file.columns for file in files):
+    names = [usual_column(file.columns, (SPLIT,)) for file in files]
+    if None in names:
         return {"train": list(map(Part, files))}
     found: dict[str, list[Part]] = {}
-    for file in files:
-        column = file.columns[SPLIT].cast(pa.large_string())
+    for file, name in zip(files, filter(None, names), strict=True):
+        column = file.columns[name].cast(pa.large_string())
         if column.null_count:
-            raise DataError(f"column {SPLIT!r} of {source!r} is empty in {column.null_count} rows; name their split")
+            raise DataError(f"column {name!r} of {source!r} is empty in {column.null_count} rows; name their split")
         chosen: dict[str, Any] = {}
         for value in column.unique().to_pylist():
             split = SPLITS.get(value.lower(), value)
@@ -291,4 +297,4 @@ def labelled_vectors(
     chosen = [slice(None) if part.chosen is None else torch.from_numpy(part.chosen) for part in parts]
     labels = torch.cat([of_file[part.file.path][rows] for part, rows in zip(parts, chosen, strict=True)])
     paths = classes.paths if classes.above else None
-    return Vectors(source, vectors, labels, classes.names, views, paths, told, remarks)
+    return Vectors(source, vectors, labels, classes.names, views, paths, told, remarks, tuple(classes.no_levels))

@@ -97,7 +97,7 @@ def train(
     if (brought != NOTHING or recipe.model.identity) and not resume:  # a network that is not ours
         rehearse(recipe, parts, encoder)
     validation = Validation(recipe, parts, encoder, judge)
-    told = "\n".join(filter(None, [*parts.told, told, _unused_terms(recipe, parts)]))
+    told = "\n".join(filter(None, [*parts.notes, told, _unused_terms(recipe, parts)]))
     if is_first_process() and not resume:
         create_run(folder, recipe)  # only now that nothing more can be wrong with the recipe and its data
     runtime.launch()

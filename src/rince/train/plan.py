@@ -11,7 +11,6 @@ from rince.ranks import RankSource
 from rince.train.schedules import learning_rates
 from rince.train.setup import NOTHING, Brought, Parts, build_encoder, build_parts, total_steps, without_rank
 
-SHOWN = 6  # notes of a source that are told in full
 SOME = 1000  # samples that stand for all, for ranks between samples
 
 
@@ -25,14 +24,12 @@ def plan(recipe: Recipe, brought: Brought = NOTHING) -> str:
     steps = parts.order.steps_per_epoch
     total = total_steps(recipe, steps)
     things, trained = f"{source.thing}s", len(source) - len(parts.held_out)
-    notes = list(dict.fromkeys([*parts.told, *source.notes()]))
     uneven = uneven_note(parts.paths)
     lines = [
         f"recipe     {recipe.name}, scale {recipe.scale}, seed {recipe.seed}",
         f"data       {recipe.data.source}: {trained:,} training {things}, {len(parts.paths)} classes",
         *([f"           {uneven}"] if uneven else []),
-        *(f"           {note}" for note in notes[:SHOWN]),
-        *([f"           … and {len(notes) - SHOWN:,} more"] if len(notes) > SHOWN else []),
+        *(f"           {note}" for note in parts.notes),
         *source.ahead(),
         f"encoder    {recipe.model.kind}, {weights:,} parameters trained" + (f" ({told})" if told else ""),
         *([f"           {recipe.model.advice}"] if recipe.model.advice else []),

@@ -20,7 +20,7 @@ from rince.hierarchy.given import Ranked
 from rince.hierarchy.levels import class_levels, class_paths, group_numbers
 from rince.ranks import RankSource
 from rince.sources.order import BatchOrder, OrderOfSome
-from rince.sources.part import Part, names_of, others, validation_rows
+from rince.sources.part import Part, names_of, others, shared_texts, validation_rows
 from rince.sources.source import Source
 from rince.sources.splits import names_digest
 from rince.train.checkpoint import load_checkpoint
@@ -40,6 +40,7 @@ class Brought(NamedTuple):
 
 
 NOTHING = Brought()
+SHOWN = 6  # notes that are told in full
 
 
 @dataclass(frozen=True)
@@ -70,10 +71,18 @@ class Parts:
 
     @property
     def told(self) -> list[str]:
-        """What is not trained on, in sentences."""
+        """What is not trained on, in sentences, and whether some of it is, in other rows."""
         held, things = len(self.held_out), f"{len(self.source):,} {self.source.thing}s"
         validation = f"validation: {held:,} of {things}, chosen in each class by their names, are not trained on"
-        return [*filter(None, [self.source.set_aside]), *([validation] if held else [])]
+        kept = others(self.held_out, len(self.source))
+        shared = shared_texts(self.source, kept, self.held_out, "the part for validation")
+        return [*filter(None, [self.source.set_aside, validation if held else "", shared])]
+
+    @property
+    def notes(self) -> list[str]:
+        """The same, and what else a person should know of the samples before they are trained on; the first of it."""
+        notes = list(dict.fromkeys([*self.told, *self.source.notes()]))
+        return notes[:SHOWN] + ([f"… and {len(notes) - SHOWN:,} more"] if len(notes) > SHOWN else [])
 
     def noted(self, place: str) -> dict[str, Any]:
         """What a run must not go on without: fingerprints of the samples at a place, of ranks, of what is held out."""
