@@ -189,7 +189,7 @@ class TextData(DataSettings):
         labels = torch.tensor([number[name] for name in own])
         paths = None
         with suppress(DataError):  # likewise the levels above
-            paths, _ = self._paths({place: (table, list(own))}, names, (text_column, label_column))
+            paths, _, _ = self._paths({place: (table, list(own))}, names, text_column, label_column)
         return Texts(place, texts, labels, names, views, paths, places)
 
 
