@@ -234,7 +234,7 @@ def test_every_row_that_can_be_run_names_a_recipe_that_says_the_same():
         assert (loaded.paper is None) == ((name, row) in ours)
         if (name, row) in ours:
             assert loaded.name == recipe
-            assert loaded.about.startswith(f"{row} on ")
+            assert loaded.about.startswith(f"{row.removesuffix(', finetuned')} on ")
         if name == "cifar100":
             assert (loaded.paper.table, loaded.paper.row, changes) == ("cifar100", row, [])
         if name == "temperature":
