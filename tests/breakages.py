@@ -570,6 +570,36 @@ BREAKAGES = (
         f"{JUDGE} -k inliers",
     ),
     Breakage(
+        "probe-penalty-in-other-coordinates",
+        "(weight @ even).square().sum()",
+        "weight.square().sum()",
+        "tests/unit/test_probe.py",
+    ),
+    Breakage(
+        "tied-distances-of-few-samples",
+        "(_squared_distances(*centred) - distances) / self.regularisation",
+        "_squared_distances(*centred) - distances",
+        "tests/unit/test_outliers.py -k tied",
+    ),
+    Breakage(
+        "recall-of-all-levels-by-class",
+        "hits_among(near, query_labels=labels, gallery_labels=train.levels[level], same=test.same)",
+        "hits_among(near, query_labels=test.labels, gallery_labels=train.labels, same=test.same)",
+        "tests/unit/test_judge.py",
+    ),
+    Breakage(
+        "finetuning-without-its-settings",
+        'if tune == "all" and blocks[FINETUNED]:',
+        "if False:",
+        "tests/train/test_pretrained.py -k warm_up",
+    ),
+    Breakage(
+        "its-own-positive-is-expected",
+        "(found[0] - 1).clamp(min=0)",
+        "found[0]",
+        "tests/train/test_pretrained.py -k positives",
+    ),
+    Breakage(
         "tied-covariance-is-full", 'self.train.labels, covariance="tied")', "self.train.labels)", f"{JUDGE} -k inliers"
     ),
     Breakage(

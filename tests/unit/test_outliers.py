@@ -93,6 +93,20 @@ def test_tied_covariance_orders_by_the_mahalanobis_distance():
     assert scores - scores.mean() == pytest.approx(expected - expected.mean(), rel=1e-3, abs=1e-2)
 
 
+@pytest.mark.parametrize("dim", [12, 60], ids=["many samples", "few samples"])
+def test_tied_likelihoods_are_those_of_normal_distributions(dim):
+    inliers, labels, outliers = features(dim, samples=40)
+    unit, test = (torch.nn.functional.normalize(each.double(), dim=1) for each in (inliers, outliers))
+    means = torch.stack([unit[labels == label].mean(dim=0) for label in labels.unique()])
+    centred = unit - means[torch.searchsorted(labels.unique(), labels)]
+    covariance = centred.T @ centred / len(centred) + 1e-3 * torch.eye(dim, dtype=torch.float64)
+    expected = torch.stack(
+        [torch.distributions.MultivariateNormal(mean, covariance).log_prob(test) for mean in means], dim=1
+    )
+    found = ClassGaussians(inliers, labels, covariance="tied", regularisation=1e-3).log_likelihoods(outliers)
+    torch.testing.assert_close(found.double(), expected, rtol=1e-4, atol=1e-2)
+
+
 def test_a_class_of_one_sample_is_a_ball_around_it():
     inliers, labels, outliers = features(20)
     labels = labels.clone()

@@ -31,6 +31,18 @@ def test_the_fast_probe_is_converged_logistic_regression():
     assert result.best_test_accuracy == result.accuracy
 
 
+def test_the_penalty_is_of_the_weights_on_standardised_features():
+    train, test, labels = data(test=4000)
+    mixed = torch.randn(10, 10, generator=torch.Generator().manual_seed(1)) ** 3  # features that go together
+    train, test = train @ mixed, test @ mixed
+    scaler = StandardScaler().fit(train)
+    reference = LogisticRegression(C=1 / (0.3 * len(train)), max_iter=5000, tol=1e-8)
+    reference.fit(scaler.transform(train), labels["train_labels"])
+    expected = reference.predict(scaler.transform(test)) == labels["test_labels"].numpy()
+    right = linear_probe(train, test, **labels, l2=0.3).right
+    assert (right.numpy() != expected).mean() < 0.002
+
+
 def test_the_test_set_is_measured_by_the_training_set():
     """A test set of other classes' shares, or elsewhere, is not moved to where the training set was."""
     train, test, labels = data()
