@@ -19,7 +19,7 @@ from rince.encoders.weights import (
     digest_of_tensors,
     digest_of_tokeniser,
     facts_of_config,
-    hub_commit,
+    hub_notes,
     key_of,
     loaded,
     model_place,
@@ -56,8 +56,7 @@ class HuggingFaceModel(PretrainedModel):
     @property
     def notes(self) -> list[str]:
         """Which commit of the hub it is."""
-        commit = hub_commit(self.name, self.revision)
-        return [f"network: {self.name} of the hub at commit {commit}"] if commit else []
+        return hub_notes(self.name, self.revision)
 
     def fit_views(self, views: Any) -> Any:
         """For images: size, mean and std of the model's processor where the recipe says nothing."""

@@ -18,7 +18,7 @@ from rince.encoders.weights import (
     check_tokeniser,
     digest_of_tensors,
     digest_of_tokeniser,
-    hub_commit,
+    hub_notes,
     key_of,
     loaded,
     model_place,
@@ -45,8 +45,7 @@ class SentenceTransformerModel(PretrainedModel):
     @property
     def notes(self) -> list[str]:
         """Which commit of the hub it is."""
-        commit = hub_commit(self.name, self.revision)
-        return [f"network: {self.name} of the hub at commit {commit}"] if commit else []
+        return hub_notes(self.name, self.revision)
 
 
 class Sentences(nn.Module):

@@ -66,14 +66,16 @@ def key_of(name: str, library: str, **settings: str | None) -> str | None:
     return fingerprint_of(files=named, versions=versions, rince=rince.__version__, **settings)
 
 
-def hub_commit(name: str, revision: str | None) -> str | None:
-    """The commit of a model from the hub, as it was found there and is kept here; None of a folder or a package."""
+def hub_notes(name: str, revision: str | None) -> list[str]:
+    """Which commit of the hub a model is, as it was found there and is kept here; nothing of a folder or a package."""
     if name in PACKAGES or Path(name).is_dir():
-        return None
+        return []
     from huggingface_hub import try_to_load_from_cache  # noqa: PLC0415 - not everybody has it
 
     kept = try_to_load_from_cache(name, "config.json", revision=revision)
-    return Path(kept).parent.name if isinstance(kept, str) else None  # snapshots/COMMIT/config.json
+    if not isinstance(kept, str):
+        return []
+    return [f"network: {name} of the hub at commit {Path(kept).parent.name}"]  # snapshots/COMMIT/config.json
 
 
 def loaded(what: Callable[[], Any], name: str, wrong: str = "cannot be loaded", instead: str = ELSEWHERE) -> Any:

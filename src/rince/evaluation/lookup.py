@@ -105,16 +105,12 @@ def find_neighbours(
     for row, (items, values) in enumerate(zip(near.tolist(), cosines, strict=True)):
         # Where k is all of the gallery, the query itself comes last.
         others = [
-            Neighbour(gallery.place(i), value, i, _text(gallery, i))
+            Neighbour(gallery.place(i), value, i, gallery.text(i) or "")
             for i, value in zip(items, values, strict=True)
             if i != int(own[row])
         ]
-        found.append(Found(queries.place(row), row, others, _text(queries, row)))
+        found.append(Found(queries.place(row), row, others, queries.text(row) or ""))
     return found
-
-
-def _text(source: Source, row: int) -> str:
-    return source.preview(row).text if source.thing == "text" else ""
 
 
 def draw_neighbours(found: list[Found], queries: Source, gallery: Source, out: Path) -> None:
