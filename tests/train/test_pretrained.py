@@ -145,6 +145,8 @@ def test_positives_are_expected_among_the_samples_that_there_are(made):
     plan = command("train", *whole, "--dry-run").stdout
     assert "1: τ 0.1, in; 29.0 positives expected in a batch" in plan  # 60 texts, 4 classes, two views: 2 · 15 - 1
     assert "rank 1: 1.0 classes each, 29.0 positives expected in a batch" in command("ranks", "audit", *whole).stdout
+    part = command("train", *whole, "train.batch=7", "--dry-run").stdout
+    assert "1: τ 0.1, in; 3.8 positives expected in a batch" in part  # the other view, and 2 · 6 · 14 / 59
 
 
 def test_what_a_run_costs_is_told_without_making_features(made, seen):

@@ -96,7 +96,12 @@ def expected_positives(recipe: Recipe, parts: Parts) -> tuple[Tensor, Tensor]:
     table = class_table(parts.rank_source, classes)
     found = [((table == rank).double() @ shares) * candidates for rank in range(1, parts.rank_count + 1)]
     if recipe.bank is None:
-        found[0] = (found[0] - 1).clamp(min=0)  # not itself
+        # Its own other views are there for certain; of every other sample, as many views as the rest of the batch has.
+        views, number = len(recipe.view_numbers), len(parts.source) - len(parts.held_out)
+        batch = min(recipe.train.batch, number)
+        drawn = views * (batch - 1) / max(1, number - 1)
+        found = [each * number * drawn / candidates for each in found]
+        found[0] = (found[0] - drawn).clamp(min=0) + views - 1
     return torch.stack(found, dim=1), shares
 
 
