@@ -364,7 +364,7 @@ def term_values(
         ranks: `(queries, candidates)`.
         terms: one per rank.
         over_positives: `"mean"`, or else the sum over the positives of a query, in "out" terms.
-        outside: `(queries, terms)`, log Σ exp(s/τᵢ) over negatives that are not among the candidates.
+        outside: `(queries, terms)`, log Σ exp(s/τᵢ) over the negatives, where none of them is among the candidates.
 
     Returns:
         `(queries, terms)`; exactly 0, with zero gradient, where a query has no positive of that rank.
@@ -373,9 +373,12 @@ def term_values(
     for rank, term in enumerate(terms, start=1):
         logits = similarities * (1.0 / term.temperature)
         positive = term.positive_mask(rank, ranks)
-        opponents = _logsumexp((ranks == NEGATIVE) | (ranks > rank), logits)
-        if outside is not None:
-            opponents = torch.logaddexp(opponents, outside[:, rank - 1])
+        if outside is None:
+            opponents = _logsumexp((ranks == NEGATIVE) | (ranks > rank), logits)
+        elif rank < len(terms):
+            opponents = torch.logaddexp(_logsumexp(ranks > rank, logits), outside[:, rank - 1])
+        else:
+            opponents = outside[:, rank - 1]
         if term.positives == "in":
             positives = _logsumexp(positive, logits)
             no_positive = positives < LOG_OF_NOTHING / 2  # false for NaN, which must not pass for an empty rank
