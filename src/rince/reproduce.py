@@ -43,7 +43,7 @@ from rince.report.differences import Compared, columns_of, packed, unpacked
 from rince.report.tables import Table, beside_the_paper, csv_text, latex, markdown, paper_tables
 from rince.sources.splits import other_set
 from rince.sources.text_files import EMBEDDED
-from rince.terminal import Say
+from rince.terminal import Say, duration
 from rince.train.record import CHECKPOINT, ENVIRONMENT, RECIPE
 
 SEEDS = (123, 546, 937, 1, 2, 3, 4, 5, 6, 7)
@@ -205,8 +205,8 @@ class Reproduction:
                     failed.append(job)
                 self._write()
                 each = (time.monotonic() - started) / finished
-                what = f"failed: {problem}" if problem else f"done in {_duration(time.monotonic() - begun)}"
-                rest = _duration(each * (len(left) - finished))
+                what = f"failed: {problem}" if problem else f"done in {duration(time.monotonic() - begun)}"
+                rest = duration(each * (len(left) - finished))
                 say(f"[{finished}/{len(left)}] {job.row}, seed {job.seed}: {what}; about {rest} left")
 
         with ThreadPoolExecutor(self.jobs) as pool, _stop_signals():
@@ -371,12 +371,6 @@ def _slug(row: str) -> str:
     return re.sub(r"[^a-z0-9.]+", "-", plain).strip("-.")
 
 
-def _duration(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s" if minutes else f"{rest} s"
-
-
 def estimate(jobs: list[Job], count: int) -> str:
     """How long the runs will take here, from a few steps of every row; lines of what has to be computed first."""
     from rince.train.loop import cost  # noqa: PLC0415 - brings torch and Fabric
@@ -385,10 +379,10 @@ def estimate(jobs: list[Job], count: int) -> str:
     costs = {row: cost(rows[row].load()) for row in dict.fromkeys(job.row for job in jobs)}
     total = sum(costs[job.row].seconds for job in jobs) / count
     told = (
-        f"about {_duration(total)} of training, from a few steps of every row on this machine"
+        f"about {duration(total)} of training, from a few steps of every row on this machine"
         + (f", if {count} runs at a time do not slow each other" if count > 1 else "")
-        + "; evaluation comes on top, less than a fifth of that where networks are trained, about as much again where "
-        "adapters are"
+        + "; evaluation comes on top, less than a fifth of that where networks are trained, as much again where "
+        "adapters are, and several times as much with tens of thousands of samples"
     )
     ahead = {each.made_of: each.ahead for each in costs.values()}
     return "\n".join([told, *(line for lines in ahead.values() for line in lines)])

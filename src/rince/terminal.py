@@ -61,3 +61,14 @@ def shown_progress(title: str) -> Iterator[Callable[[str, int, int], None]]:
             yield tell
         finally:
             _shown.pop()
+
+
+def duration(seconds: float) -> str:
+    """A time as a person says it.
+
+    >>> duration(9), duration(150), duration(7300)
+    ('9 s', '2 min 30 s', '2 h 1 min')
+    """
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s" if minutes else f"{rest} s"

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -130,6 +131,11 @@ def test_a_run_notes_the_commit_of_a_network_from_the_hub(made, tmp_path):
     assert f"network: us/tiny-bert of the hub at commit {commit}" in notes
 
 
+def without_times(told):
+    """What a dry run says that is the same every time."""
+    return re.sub(r"^time .*\n", "", told, flags=re.M)
+
+
 @pytest.mark.parametrize("recipe", ["text/rince-in", "images/rince-in"])
 def test_a_network_that_is_finetuned_learns_slowly_and_after_a_warm_up(recipe):
     frozen, whole = load_recipe(recipe), load_recipe(recipe, ["model.tune=all"])
@@ -150,11 +156,11 @@ def test_positives_are_expected_among_the_samples_that_there_are(made):
 
 
 def test_what_a_run_costs_is_told_without_making_features(made, seen):
-    found = cost(load_recipe(*on_texts(made)[:1], on_texts(made)[1:]), limit=0.1)
+    found = cost(load_recipe(*on_texts(made)[:1], on_texts(made)[1:]))
     assert found.seconds > 0
     assert "once: about" in found.ahead[1]
     assert sum(seen) == 33  # one, and 32 that tell how long all take; not the 60 that there are
-    frozen = cost(load_recipe("text/frozen", on_texts(made)[1:]), limit=0.1)
+    frozen = cost(load_recipe("text/frozen", on_texts(made)[1:]))
     assert frozen.seconds == 0
     assert frozen.made_of == found.made_of
 
@@ -193,7 +199,7 @@ def test_with_features_kept_the_network_is_not_loaded_and_all_is_the_same(made, 
     for name, recipe in recipes.items():
         command("train", *recipe, "--out", tmp_path / name)
         command("evaluate", tmp_path / name)
-        plans += command("train", *recipe, "--dry-run").stdout
+        plans += without_times(command("train", *recipe, "--dry-run").stdout)
     assert plans.count("texts have more than 12 tokens, and are cut there") == 1  # those with a prompt
     again = [["train", *recipe, "--out", str(tmp_path / f"{name}-again")] for name, recipe in recipes.items()]
     judged = [["evaluate", str(tmp_path / f"{name}-again")] for name in recipes]
@@ -202,7 +208,7 @@ def test_with_features_kept_the_network_is_not_loaded_and_all_is_the_same(made, 
         done = subprocess.run(
             [sys.executable, "-c", PROCESS, json.dumps(each)], capture_output=True, text=True, check=True
         )
-        assert done.stdout.endswith(f"{expected}loaded:\n"), done.stdout
+        assert without_times(done.stdout).endswith(f"{expected}loaded:\n"), done.stdout
     for name in recipes:
         assert run_of(tmp_path / name) == run_of(tmp_path / f"{name}-again")
         assert_same(saved_of(tmp_path / name), saved_of(tmp_path / f"{name}-again"))
@@ -234,6 +240,7 @@ def test_images_train_on_features_are_judged_and_planned(made, seen, tmp_path):
     assert "40 images in 3 views through" in plan
     assert "frozen (" in plan
     assert "ms each, of 32), then 0.0 MB in" in plan
+    assert re.search(r"^time       about \d+ s of training, here$", plan, re.M)
     assert "terms 3 to 8 have no rank here" in plan
     assert "(hidden 768, standardise, tune adapter, features (noise 0.02, dropout 0.0, views 2), name" in plan
     seen.clear()

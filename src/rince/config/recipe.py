@@ -133,6 +133,11 @@ class ModelSettings(PartSettings):
         return ""
 
     @property
+    def tries_steps(self) -> bool:
+        """Whether a dry run makes a few steps to tell how long all take."""
+        return True
+
+    @property
     def starts_from_weights(self) -> bool:
         """Whether what `build` gives is pretrained, so that `optimizer.backbone_lr` is for it."""
         return self.start_from is not None

@@ -27,7 +27,7 @@ from rince.errors import ConfigError, DataError
 from rince.files import cache_folder, fingerprint_of, write_whole
 from rince.sources.feed import made_ahead
 from rince.sources.source import Batch, InMemory, Source, Wrapped, moved
-from rince.terminal import shown_progress
+from rince.terminal import duration, shown_progress
 from rince.views.vectors import VectorViewSettings
 
 try:
@@ -233,7 +233,7 @@ class Features(Wrapped, InMemory):
         rest = "" if left == len(self) * views else f", {left:,} of them left"
         return [
             f"features   {what}",
-            f"           once{rest}: about {_duration(each * left)} ({1000 * each:.1f} ms each, of {len(some)}), then "
+            f"           once{rest}: about {duration(each * left)} ({1000 * each:.1f} ms each, of {len(some)}), then "
             f"{self._bytes() / 2**20:,.1f} MB {kept}",
         ]
 
@@ -286,7 +286,3 @@ def _unwritable(folder: Path | str, error: OSError, more: str = "") -> DataError
     return DataError(
         f"the cache {folder} cannot be written ({error.strerror}){more}; free some space, or set XDG_CACHE_HOME"
     )
-
-
-def _duration(seconds: float) -> str:
-    return f"{seconds / 60:.0f} min" if seconds >= 120 else f"{seconds:.0f} s"

@@ -36,6 +36,11 @@ class ResNetModel(ModelSettings):
     norm: Norm = "batch"
     channels_last: bool = True
 
+    @property
+    def tries_steps(self) -> bool:
+        """A first step of a large network can take minutes and all memory of a machine that will not train it."""
+        return False
+
     def build(self, shape: Sequence[int]) -> ResNet:
         """For images or clips of this shape."""
         if len(shape) not in (3, 4):

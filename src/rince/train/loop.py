@@ -223,14 +223,18 @@ class Cost(NamedTuple):
     """What has to be computed before the first step, in lines."""
 
 
-def cost(recipe: Recipe, *, limit: float = 5.0) -> Cost:
-    """From as many steps as fit into `limit` seconds, after a first one; what comes before them is not computed."""
+def cost(recipe: Recipe) -> Cost:
+    """Of a run; nothing of what comes before its steps is computed."""
     parts = build_parts(recipe)
     ahead = parts.source.ahead()
+    return Cost(training_seconds(recipe, parts), parts.source.fingerprint, ahead)
+
+
+def training_seconds(recipe: Recipe, parts: Parts, *, limit: float = 5.0) -> float:
+    """Of all steps, from as many as fit into `limit` seconds after a first one. Made-up samples are left in `parts`."""
     parts.source.pretend()
     steps = total_steps(recipe, parts.order.steps_per_epoch)
-    seconds = steps * _seconds_per_step(recipe, parts, limit) if steps else 0.0
-    return Cost(seconds, parts.source.fingerprint, ahead)
+    return steps * _seconds_per_step(recipe, parts, limit) if steps else 0.0
 
 
 def _seconds_per_step(recipe: Recipe, parts: Parts, limit: float) -> float:

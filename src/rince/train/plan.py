@@ -8,6 +8,7 @@ from torch import Tensor
 from rince.config import Recipe
 from rince.hierarchy.levels import uneven_note
 from rince.ranks import RankSource
+from rince.terminal import duration
 from rince.train.schedules import learning_rates
 from rince.train.setup import NOTHING, Brought, Parts, build_encoder, build_parts, total_steps, without_rank
 
@@ -36,6 +37,10 @@ def plan(recipe: Recipe, brought: Brought = NOTHING) -> str:
         *_method_lines(recipe, parts),
         *_step_lines(recipe, steps, total, things),
     ]
+    if recipe.model.tries_steps and total and brought is NOTHING:
+        from rince.train.loop import training_seconds  # noqa: PLC0415 - brings Fabric, which others here do without
+
+        lines.append(f"time       about {duration(training_seconds(recipe, parts, limit=1.0))} of training, here")
     return "\n".join(lines)
 
 
