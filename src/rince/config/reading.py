@@ -9,6 +9,7 @@ executed, interpolated or imported.
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
@@ -141,18 +142,20 @@ def _mistakes(source: str, lines: list[str]) -> str:
 
 def _read(source: str | Path) -> dict[str, Any]:
     path = Path(source)
-    is_file = path.suffix in (".yaml", ".yml") or path.is_file()
+    is_file = path.suffix in (".yaml", ".yml") or os.path.isfile(path)  # no file either where no name can be so long
     values = _parse(_file_text(path) if is_file else recipe_text(str(source)), str(source))
     base = values.pop("base", None)
     if base is None:
         return values
-    if is_file and (path.parent / str(base)).is_file():
-        below = _parse(_file_text(path.parent / str(base)), str(base))
-    elif not is_file and str(base).startswith("_"):  # a base that ships beside the recipe, and is none itself
+    if not isinstance(base, str):
+        raise ConfigError(f"base of {source} must be the name or file of a recipe, got {base!r}")
+    if is_file and os.path.isfile(path.parent / base):
+        below = _parse(_file_text(path.parent / base), base)
+    elif not is_file and base.startswith("_"):  # a base that ships beside the recipe, and is none itself
         folder = files("rince") / "recipes" / "configs" / str(source).partition("/")[0]
-        below = _parse((folder / f"{base}.yaml").read_text(), str(base))
+        below = _parse((folder / f"{base}.yaml").read_text(), base)
     else:
-        below = _read(str(base))
+        below = _read(base)
     if "base" in below:
         raise ConfigError(f"{base}, the base of {source}, has a base itself; only one level is allowed")
     return _layered(below, values)
