@@ -19,3 +19,7 @@ class ShapeError(RinceError, ValueError):
 
 class DataError(RinceError, ValueError):
     """Values that make no sense: NaN, a rank without a term, a label outside the table."""
+
+
+class LostProcessError(RinceError, RuntimeError):
+    """Another process of the run is gone."""

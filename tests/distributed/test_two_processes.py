@@ -1,8 +1,10 @@
 """Two gloo processes train to the weights of one, and hold the same bank."""
 
 import json
+import os
 import subprocess
 import sys
+import time
 
 import pytest
 import torch
@@ -22,6 +24,20 @@ def push_and_keep(bank, keys, labels):
     push(bank, keys, labels)
     torch.save(bank.state_dict(), folder / f"bank{os.environ['RANK']}.pt")
 MemoryBank.push = push_and_keep
+from rince.cli import main
+main()
+"""
+
+DIE = """
+import os, signal
+from rince.bank import MemoryBank
+push, pushed = MemoryBank.push, []
+def push_and_die(bank, keys, labels):
+    push(bank, keys, labels)
+    pushed.append(1)
+    if os.environ.get("LOCAL_RANK", "0") == os.environ["DIES"] and len(pushed) == 13:
+        os.kill(os.getpid(), signal.SIGKILL)
+MemoryBank.push = push_and_die
 from rince.cli import main
 main()
 """
@@ -91,3 +107,30 @@ def test_torchrun_and_the_same_bank_everywhere(alone, tmp_path):
 def test_a_larger_effective_batch_by_accumulation(alone, tmp_path):
     parts = run(tmp_path / "parts", train=TRAIN | {"accumulate": 3})
     assert_close(state_of(alone), state_of(parts))
+
+
+@pytest.mark.parametrize(("who", "devices"), [("0", 2), ("1", 1)])
+def test_one_of_two_is_killed_the_other_ends_and_the_run_goes_on(alone, tmp_path, who, devices):
+    recipe = write_recipe(tmp_path, model=MODEL, train=TRAIN, save={"every_steps": 5})
+    (tmp_path / "die.py").write_text(DIE)
+    command = ["train", recipe, "--out", tmp_path / "run", "--accelerator", "cpu", "--devices", "2"]
+    began = time.monotonic()
+    with (tmp_path / "told").open("w") as told:
+        subprocess.run(
+            [sys.executable, tmp_path / "die.py", *map(str, command)],
+            env=os.environ | {"DIES": who},
+            stderr=told,
+            check=False,
+            timeout=90,
+        )
+    while "has lost another one" not in (tmp_path / "told").read_text():
+        assert time.monotonic() - began < 60
+        time.sleep(0.2)
+    said = (tmp_path / "told").read_text()
+    assert f"process {2 - int(who)} of 2" in said
+    assert f"rince train --resume {tmp_path / 'run'}" in said
+    assert "Traceback" not in said
+    assert state_of(tmp_path / "run")["step"] == 10
+    resumed = rince_process("train", "--resume", tmp_path / "run", "--accelerator", "cpu", "--devices", devices)
+    assert resumed.wait(60) == 0
+    assert_close(state_of(alone), state_of(tmp_path / "run"))

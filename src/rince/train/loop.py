@@ -101,7 +101,7 @@ def train(
     if is_first_process() and not resume:
         create_run(folder, recipe)  # only now that nothing more can be wrong with the recipe and its data
     runtime.launch()
-    with locked(folder, enabled=runtime.is_main):
+    with locked(folder, enabled=runtime.is_main), runtime.together(folder):
         if runtime.is_main:
             check_data(folder, parts.noted(recipe.data.source), [*parts.told, *recipe.model.notes])
         runtime.barrier()

@@ -20,7 +20,7 @@ from lightning_fabric.loggers.tensorboard import TensorBoardLogger
 from lightning_fabric.strategies.ddp import DDPStrategy
 from torch import Tensor, nn
 
-from rince.errors import ConfigError
+from rince.errors import ConfigError, LostProcessError
 
 BatchNorm = Literal["per-process", "sync", "shuffled"]
 
@@ -151,6 +151,19 @@ class Runtime:
     def barrier(self) -> None:
         """Waits for all processes."""
         self.fabric.barrier()
+
+    @contextmanager
+    def together(self, folder: Path) -> Iterator[None]:
+        """Where a call that needs all processes fails because one is gone, says so; the run of `folder` can go on."""
+        try:
+            yield
+        except RuntimeError as error:
+            if self.processes == 1 or not (isinstance(error, torch.distributed.DistError) or "gloo" in str(error)):
+                raise
+            raise LostProcessError(
+                f"process {self.process + 1} of {self.processes} has lost another one, which was killed or has failed; "
+                f"what was saved last is whole, go on with: rince train --resume {folder}"
+            ) from None
 
 
 def check_logger(kind: str) -> None:
