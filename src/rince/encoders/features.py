@@ -23,8 +23,8 @@ from rince.devices import best_device
 from rince.draws import FIXED_VIEW, uniform
 from rince.encoders.adapter import statistics
 from rince.encoders.encoder import shapes_of
-from rince.errors import ConfigError, DataError
-from rince.files import cache_folder, fingerprint_of, write_whole
+from rince.errors import ConfigError, DataError, WriteError
+from rince.files import cache_folder, fingerprint_of, megabytes, write_whole
 from rince.sources.feed import made_ahead
 from rince.sources.source import Batch, InMemory, Source, Wrapped, moved
 from rince.terminal import shown_progress
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 PART = 2048  # samples of a file
 TRIED = 32  # samples that tell how long all of them take
+ELSEWHERE = "Free some space, or set XDG_CACHE_HOME to a place for what can be made again"
 MADE_BY = 1  # part of every fingerprint: to be raised when the same network gives other features
 
 
@@ -135,8 +136,8 @@ class Features(Wrapped, InMemory):
     def _write(self, path: Path, features: Tensor) -> None:
         try:
             write_whole(path, save({"features": features}, metadata={"of": self.network.about}))
-        except OSError as error:
-            raise _unwritable(path.parent, error, f"; {self._bytes() / 2**20:,.0f} MB are needed") from None
+        except WriteError as error:
+            raise DataError(f"{error}; features take {megabytes(self._bytes())}. {ELSEWHERE}") from None
 
     def _folder(self, view: int) -> Path:
         try:
@@ -282,10 +283,8 @@ def _alone(folder: Path) -> Iterator[None]:
         yield
 
 
-def _unwritable(folder: Path | str, error: OSError, more: str = "") -> DataError:
-    return DataError(
-        f"the cache {folder} cannot be written ({error.strerror}){more}; free some space, or set XDG_CACHE_HOME"
-    )
+def _unwritable(folder: Path | str, error: OSError) -> DataError:
+    return DataError(f"the cache {folder} cannot be written ({error.strerror}). {ELSEWHERE}")
 
 
 def _duration(seconds: float) -> str:

@@ -10,7 +10,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,7 +28,7 @@ from rince.methods.method import Given, Method, Outcome
 from rince.sources.feed import Feed, Step
 from rince.train.checkpoint import check_network, load_checkpoint, save_checkpoint
 from rince.train.progress import Progress
-from rince.train.record import BEST, CHECKPOINT, METRICS, Metrics, check_data, create_run, locked
+from rince.train.record import BEST, CHECKPOINT, METRICS, Metrics, check_data, locked, new_run
 from rince.train.runtime import Runtime, check_logger, is_first_process, make_logger
 from rince.train.schedules import learning_rates, plateau_factor
 from rince.train.setup import (
@@ -89,19 +89,21 @@ def train(
     if runtime.processes > 1 and not recipe.method.splits_batches:
         raise ConfigError(f"method.kind={recipe.method.kind} compares all samples of a batch; use one device")
     check_brought(recipe, brought)
-    parts = build_parts(recipe, brought)
-    goes_on = resume and (folder / CHECKPOINT).exists()
-    if goes_on and recipe.model.identity:
-        check_network(load_checkpoint(folder / CHECKPOINT, STATE), recipe.model, folder)
-    encoder, told = _first_encoder(recipe, parts, brought, fresh=not goes_on)
-    if (brought != NOTHING or recipe.model.identity) and not resume:  # a network that is not ours
-        rehearse(recipe, parts, encoder)
-    validation = Validation(recipe, parts, encoder, judge)
-    told = "\n".join(filter(None, [*parts.notes, told, _unused_terms(recipe, parts)]))
-    if is_first_process() and not resume:
-        create_run(folder, recipe)  # only now that nothing more can be wrong with the recipe and its data
-    runtime.launch()
-    with locked(folder, enabled=runtime.is_main):
+    with ExitStack() as held:
+        if resume and is_first_process():  # before anything is read that another process might still change
+            held.enter_context(locked(folder))
+        parts = build_parts(recipe, brought)
+        goes_on = resume and (folder / CHECKPOINT).exists()
+        if goes_on and recipe.model.identity:
+            check_network(load_checkpoint(folder / CHECKPOINT, STATE), recipe.model, folder)
+        encoder, told = _first_encoder(recipe, parts, brought, fresh=not goes_on)
+        if (brought != NOTHING or recipe.model.identity) and not resume:  # a network that is not ours
+            rehearse(recipe, parts, encoder)
+        validation = Validation(recipe, parts, encoder, judge)
+        told = "\n".join(filter(None, [*parts.notes, told, _unused_terms(recipe, parts)]))
+        if is_first_process() and not resume:  # only now that nothing more can be wrong with the recipe and its data
+            held.enter_context(new_run(folder, recipe))
+        runtime.launch()
         if runtime.is_main:
             check_data(folder, parts.noted(recipe.data.source), [*parts.told, *recipe.model.notes])
         runtime.barrier()

@@ -24,8 +24,8 @@ import torch
 
 import rince
 from rince.config import Recipe, load_run_recipe
-from rince.errors import ConfigError, DataError
-from rince.files import write_whole
+from rince.errors import ConfigError, DataError, WriteError
+from rince.files import clear_unfinished, write_whole
 
 try:
     import fcntl
@@ -34,18 +34,36 @@ except ImportError:  # not on Windows
 
 RECIPE, ENVIRONMENT, METRICS, CHECKPOINT = "recipe.yaml", "environment.json", "metrics.jsonl", "last.ckpt"
 BEST = "best.ckpt"
+LOCK = ".lock"  # held by whoever trains
+BEGUN = {RECIPE, ENVIRONMENT, METRICS}  # all that a run has before its first checkpoint: the same start makes it again
 
 
-def create_run(folder: Path, recipe: Recipe) -> None:
-    """A new run folder with its recipe; refuses one that holds anything already."""
+@contextmanager
+def new_run(folder: Path, recipe: Recipe) -> Iterator[None]:
+    """A new run folder with its recipe, locked; refuses one that holds anything, but for a start that saved nothing."""
+    text = recipe.to_yaml()
+    _refuse_taken(folder, text)  # before anything is put there
+    with locked(folder):
+        for name in _refuse_taken(folder, text) - {RECIPE}:
+            (folder / name).unlink()
+        try:
+            write_whole(folder / RECIPE, text)
+        except WriteError as error:
+            raise ConfigError(f"{error}; choose another --out") from None
+        yield
+
+
+def _refuse_taken(folder: Path, recipe: str) -> set[str]:
+    """Refuses a folder with anything in it but what this very run has before it saves; gives the names of that."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        if any(folder.iterdir()):
-            advice = f"rince train --resume {folder}" if (folder / RECIPE).exists() else "choose another --out"
-            raise ConfigError(f"{folder} is not empty, and nothing in it will be overwritten; {advice}")
-        write_whole(folder / RECIPE, recipe.to_yaml())
+        clear_unfinished(folder)
+        there = {path.name for path in folder.iterdir()} - {LOCK} if folder.exists() else set()
+        if there <= BEGUN and (RECIPE not in there or (folder / RECIPE).read_text("utf-8") == recipe):
+            return there
     except OSError as error:
-        raise ConfigError(f"cannot write the run folder {folder}: {error.strerror}; choose another --out") from None
+        raise _no_run_there(folder, error) from None
+    advice = f"rince train --resume {folder}" if RECIPE in there else "choose another --out"
+    raise ConfigError(f"{folder} is not empty, and nothing in it will be overwritten; {advice}")
 
 
 def recipe_of(folder: Path) -> Recipe:
@@ -106,20 +124,29 @@ def _short(noted: Any) -> str:
 
 
 @contextmanager
-def locked(folder: Path, *, enabled: bool) -> Iterator[None]:
+def locked(folder: Path) -> Iterator[None]:
     """Refuses a folder that another process trains in. The lock goes with the process, however that ends.
 
-    Args:
-        folder: of the run.
-        enabled: false for all processes but the first.
+    It is on a file that is never replaced: whoever opens it, at whatever time, opens the same one.
     """
-    with (folder / RECIPE).open() as file:
-        if enabled and fcntl is not None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        file = (folder / LOCK).open("ab")
+    except OSError as error:
+        raise _no_run_there(folder, error) from None
+    with file:
+        if fcntl is not None:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
+            except BlockingIOError:
                 raise ConfigError(f"another process is training in {folder}; wait for it, or stop it first") from None
+            except OSError as error:
+                raise _no_run_there(folder, error) from None
         yield
+
+
+def _no_run_there(folder: Path, error: OSError) -> ConfigError:
+    return ConfigError(f"cannot write the run folder {folder}: {error.strerror}; choose another --out")
 
 
 class Metrics:
