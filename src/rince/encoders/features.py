@@ -15,8 +15,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import torch
 from pydantic import Field
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save
 from torch import Tensor
 
 from rince.devices import best_device
@@ -25,9 +23,10 @@ from rince.encoders.adapter import statistics
 from rince.encoders.encoder import shapes_of
 from rince.errors import ConfigError, DataError, WriteError
 from rince.files import cache_folder, fingerprint_of, megabytes, write_whole
+from rince.seals import read_tensors, sealed_tensors
 from rince.sources.feed import made_ahead
 from rince.sources.source import Batch, InMemory, Source, Wrapped, moved
-from rince.terminal import shown_progress
+from rince.terminal import mention, shown_progress
 from rince.views.vectors import VectorViewSettings
 
 try:
@@ -135,7 +134,7 @@ class Features(Wrapped, InMemory):
 
     def _write(self, path: Path, features: Tensor) -> None:
         try:
-            write_whole(path, save({"features": features}, metadata={"of": self.network.about}))
+            write_whole(path, sealed_tensors({"features": features}, {"of": self.network.about}))
         except WriteError as error:
             raise DataError(f"{error}; features take {megabytes(self._bytes())}. {ELSEWHERE}") from None
 
@@ -262,10 +261,14 @@ def _part_name(number: int) -> str:
 
 
 def _read(path: Path, shape: tuple[int, ...]) -> Tensor | None:
+    """Features that were kept; None if there are none, or not these: to be made again."""
     try:
-        found = load_file(path)["features"]
-    except (OSError, SafetensorError, KeyError):
-        return None  # not there, or damaged: to be made again
+        found = read_tensors(path).tensors["features"]
+    except (OSError, KeyError):
+        return None
+    except DataError as error:
+        mention(f"{error}; it is made again")
+        return None
     return found if found.shape == shape and found.dtype == torch.float32 else None
 
 

@@ -26,7 +26,7 @@ from rince.encoders.encoder import Encoder
 from rince.errors import ConfigError, DataError
 from rince.methods.method import Given, Method, Outcome
 from rince.sources.feed import Feed, Step
-from rince.train.checkpoint import check_network, load_checkpoint, save_checkpoint
+from rince.train.checkpoint import check_network, check_remembered, load_checkpoint, save_checkpoint
 from rince.train.progress import Progress
 from rince.train.record import BEST, CHECKPOINT, METRICS, Metrics, check_data, locked, new_run
 from rince.train.runtime import Runtime, check_logger, is_first_process, make_logger
@@ -137,6 +137,10 @@ def _train(
     position = _restore(state, folder / CHECKPOINT, runtime) if goes_on else 0
     rates = learning_rates(recipe, state.steps_per_epoch)
     stop = total_steps(recipe, state.steps_per_epoch)
+    if state.step > stop:
+        raise DataError(
+            f"{folder / CHECKPOINT} is of step {state.step}, and its run has {stop}; was the recipe changed?"
+        )
     feed = _feed(recipe, parts, runtime)
     metrics = Metrics(folder / METRICS, position, enabled=runtime.is_main)
     logger = make_logger(recipe.log.logger, folder) if runtime.is_main else None
@@ -348,8 +352,11 @@ def _restore(state: State, path: Path, runtime: Runtime) -> int:
         for name, module in state.modules.items():
             module.load_state_dict(saved[name])
         state.optimizer.load_state_dict(saved["optimizer"])
+        check_remembered(state.optimizer, saved, path)
         runtime.load_precision_state(saved["precision"])
-    except (RuntimeError, ValueError, KeyError) as error:
+    except DataError:
+        raise
+    except (RuntimeError, ValueError, KeyError, TypeError) as error:
         reason = str(error).strip().splitlines()[0]
         raise DataError(f"{path} does not fit the recipe of its run: {reason}; was the recipe changed?") from None
     state.step = int(saved["step"])
