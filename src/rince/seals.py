@@ -1,7 +1,7 @@
 """Seals: a digest of all of a file inside the file, so that a single bit that is not as it was written is noticed.
 
-A sealed file ends in a line with the sha256 of everything before it, which readers of zip files pass over. A safetensors
-file must not go on after its tensors: there the digest stands in the header, and was taken while it was zeros.
+A sealed file ends in a line with the sha256 of everything before it, which readers of zip files pass over. A file of
+safetensors must not go on after its tensors: there the digest stands in the header, and was taken while it was zeros.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ class _Sealing:
     """Digests what is written; keeps the first refusal of the system for the end, which torch would hide."""
 
     def __init__(self, file: IO[bytes]) -> None:
-        self.file, self.digest, self.refusal = file, hashlib.sha256(), None  # type: ignore[var-annotated]
+        self.file, self.digest = file, hashlib.sha256()
+        self.refusal: OSError | None = None
 
     def write(self, content: bytes) -> int:
         self.digest.update(content)

@@ -22,7 +22,7 @@ from rince.draws import FIXED_VIEW, uniform
 from rince.encoders.adapter import statistics
 from rince.encoders.encoder import shapes_of
 from rince.errors import ConfigError, DataError, WriteError
-from rince.files import cache_folder, fingerprint_of, megabytes, write_whole
+from rince.files import cache_folder, check_space, fingerprint_of, megabytes, write_whole
 from rince.seals import read_tensors, sealed_tensors
 from rince.sources.feed import made_ahead
 from rince.sources.source import Batch, InMemory, Source, Wrapped, moved
@@ -123,6 +123,7 @@ class Features(Wrapped, InMemory):
                 return found
             folder = self._folder(view)
             with _alone(folder):
+                self._check_space(folder)
                 for number, part in enumerate(self._parts()):
                     path = folder / _part_name(number)
                     kept = _read(path, (len(part), self.network.width))
@@ -131,6 +132,14 @@ class Features(Wrapped, InMemory):
                         self._write(path, kept)
                     found[part] = kept
         return found
+
+    def _check_space(self, folder: Path) -> None:
+        """Before any of them is made, that all that are left in a folder will have room."""
+        left = sum(len(part) for i, part in enumerate(self._parts()) if not (folder / _part_name(i)).exists())
+        try:
+            check_space(folder, 4 * left * self.network.width, f"to keep features of {left:,} {self.thing}s")
+        except WriteError as error:
+            raise DataError(f"{error}: set XDG_CACHE_HOME") from None
 
     def _write(self, path: Path, features: Tensor) -> None:
         try:

@@ -17,7 +17,7 @@ from rince.config import DataSettings, Recipe
 from rince.devices import best_device
 from rince.encoders.encoder import Encoder
 from rince.errors import DataError
-from rince.files import file_digest, fingerprint_of, write_whole
+from rince.files import check_space, file_digest, fingerprint_of, write_whole
 from rince.seals import read_tensors, sealed_tensors
 from rince.sources.feed import made_ahead
 from rince.sources.part import Part, names_of, others, validation_rows
@@ -30,6 +30,7 @@ from rince.train.setup import NOTHING, Brought, build_encoder, total_steps
 from rince.train.validation import Place, recorded
 
 FEATURES = "features"  # folder of a run
+FLOAT = 4  # bytes
 TRAINED, HELD_OUT = "trained on", "held out"  # the two parts of a training split with `data.validation`
 
 
@@ -214,11 +215,14 @@ def embed_once(run: TrainedRun, source: Source, name: str, *, tell: TellDone | N
     kept = kept_features(run, name, made_from) if source.knows_content else None
     if kept is not None:
         return kept
+    folder = run.folder / FEATURES
+    if source.knows_content:
+        each = (run.encoder.feature_dim + run.encoder.dim) * FLOAT
+        check_space(folder, each * len(source), f"to keep the features of {name}")
     found = embed(run, source, tell=tell)
     tensors = {"features": found.features.cpu(), "embeddings": found.embeddings.cpu()}
-    path = run.folder / FEATURES / f"{name}.safetensors"
-    path.parent.mkdir(exist_ok=True)
-    write_whole(path, sealed_tensors(tensors, {"made_from": made_from}))
+    folder.mkdir(exist_ok=True)
+    write_whole(folder / f"{name}.safetensors", sealed_tensors(tensors, {"made_from": made_from}))
     return found
 
 

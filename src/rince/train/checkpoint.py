@@ -26,7 +26,7 @@ UNSEALED = "rince checkpoint 1"  # of before there were seals: what its zip arch
 def save_checkpoint(path: Path, state: dict[str, Any]) -> None:
     """A reader sees the old file or the new, both whole."""
     with written_whole(path, bytes_of(state)) as file, sealed(file) as sealing:
-        torch.save({"format": FORMAT, **state}, sealing)
+        torch.save({"format": FORMAT, **state}, sealing)  # type: ignore[arg-type] # all that torch does is to write
 
 
 def bytes_of(state: Any) -> int:

@@ -16,16 +16,16 @@ import os
 import platform
 import subprocess
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, BinaryIO, Self
+from typing import Any, Self
 
 import torch
 
 import rince
 from rince.config import Recipe, load_run_recipe
 from rince.errors import ConfigError, DataError, WriteError
-from rince.files import clear_unfinished, write_whole
+from rince.files import clear_unfinished, unwritten, write_whole
 
 try:
     import fcntl
@@ -159,32 +159,62 @@ class Metrics:
     """
 
     def __init__(self, path: Path, position: int, *, enabled: bool) -> None:
-        self._file: BinaryIO | None = None
+        self._path, self._position, self._file = path, position, -1
+        self._unwritten = b""  # what the system did not take yet
         if not enabled:
             return
-        self._file = path.open("ab")
-        if path.stat().st_size < position:
-            self._file.close()
+        try:
+            self._file = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o666)
+            shorter = os.fstat(self._file).st_size < position
+            if not shorter:
+                os.ftruncate(self._file, position)
+        except OSError as error:
+            self._close()
+            raise unwritten(path, error) from None
+        if shorter:
+            self._close()
             raise DataError(f"{path} is shorter than its checkpoint says; it was edited or lost, so start a new run")
-        os.truncate(path, position)
 
     @property
     def position(self) -> int:
-        """Bytes written so far, all of them handed to the system."""
-        return self._file.seek(0, os.SEEK_END) if self._file else 0
+        """Bytes of all lines so far."""
+        return self._position + len(self._unwritten)
 
     def write(self, values: dict[str, Any]) -> None:
-        """One JSON line."""
-        if self._file:
-            self._file.write((json.dumps(values) + "\n").encode())
-            self._file.flush()
+        """One JSON line; if the system does not take it now, it is written with the next, or by `flush`."""
+        if self._file >= 0:
+            self._unwritten += (json.dumps(values) + "\n").encode()
+            with suppress(WriteError):
+                self._write()
+
+    def flush(self) -> None:
+        """All lines are on the disk after this."""
+        if self._file >= 0:
+            self._write()
+            try:
+                os.fsync(self._file)
+            except OSError as error:
+                raise unwritten(self._path, error) from None
+
+    def _write(self) -> None:
+        try:
+            while self._unwritten:
+                os.lseek(self._file, self._position, os.SEEK_SET)  # over what an attempt has left that failed
+                done = os.write(self._file, self._unwritten)
+                self._position, self._unwritten = self._position + done, self._unwritten[done:]
+        except OSError as error:
+            raise unwritten(self._path, error, len(self._unwritten)) from None
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._file:
-            self._file.close()
+        self._close()
+
+    def _close(self) -> None:
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
 
 
 def _commit() -> str | None:
