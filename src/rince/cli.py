@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -161,14 +162,13 @@ def train(
 
 
 def _train(run: Run, devices: int, accelerator: str, *, resume: bool) -> None:
-    from rince.run import Interrupted
     from rince.train.runtime import is_first_process
 
     try:
         run.train(resume=resume, devices=devices, accelerator=accelerator)
-    except Interrupted as error:
+    except KeyboardInterrupt as error:  # which typer would answer without a word
         if is_first_process():
-            typer.echo(str(error), err=True)
+            _tell(f"rince: {str(error) or 'interrupted before the first step'}")
         raise typer.Exit(INTERRUPTED) from None
     if is_first_process():
         typer.echo(f"done: {run.folder}")
@@ -442,7 +442,10 @@ def ranks_audit(
     """
     from rince.analysis.audit import audit, audit_text, draw_audit
     from rince.config import load_recipe
+    from rince.files import check_place
 
+    if picture is not None:
+        check_place(picture)
     found = audit(load_recipe(recipe, overrides or ()), reference)
     typer.echo(audit_text(found))
     if picture is not None:
@@ -462,14 +465,23 @@ def main(run: Callable[[], object] = app) -> None:
     try:
         run()
     except RinceError as error:
-        print(f"rince: {error}", file=sys.stderr)
+        _tell(f"rince: {error}")
         sys.exit(BAD_INPUT)
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] == "rince":
             raise
         extra = EXTRAS.get((error.name or "").partition(".")[0], "report")
-        print(f'rince: this needs the package {error.name}: pip install "rince[{extra}]"', file=sys.stderr)
+        _tell(f'rince: this needs the package {error.name}: pip install "rince[{extra}]"')
         sys.exit(BAD_INPUT)
-    except KeyboardInterrupt:
-        print("rince: interrupted before the step was whole; the last checkpoint is intact", file=sys.stderr)
+    except KeyboardInterrupt as error:
+        _tell(f"rince: {str(error) or 'interrupted; what was written is whole'}")
         sys.exit(INTERRUPTED)
+    except OSError as error:  # what the system refuses is no bug of ours
+        where = f"{error.filename}: " if error.filename else ""
+        _tell(f"rince: the system refuses: {where}{error.strerror or error}")
+        sys.exit(BAD_INPUT)
+
+
+def _tell(text: str) -> None:
+    with suppress(OSError):  # a terminal that was closed
+        print(text, file=sys.stderr, flush=True)

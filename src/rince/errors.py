@@ -17,6 +17,10 @@ class ShapeError(RinceError, ValueError):
     """Tensors whose shape, dtype or device do not fit each other."""
 
 
+class WriteError(RinceError):
+    """A file that cannot be written: no space, no permission. What stood there before is still there, whole."""
+
+
 class DataError(RinceError, ValueError):
     """Values that make no sense: NaN, a rank without a term, a label outside the table."""
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
+import re
+import secrets
 import shutil
-import threading
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -14,72 +17,190 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
-from rince.errors import ConfigError, DataError
+from rince.errors import ConfigError, DataError, WriteError
 from rince.terminal import TellDone
 
+try:
+    import fcntl
+except ImportError:  # not on Windows
+    fcntl = None  # type: ignore[assignment]
+
 WRITING = ".writing"  # ending of a file that is not whole yet
+NAMES = ".names"  # in a folder that is not whole yet: what is being moved out of it
+NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 HASHES = "hashes"  # folder of the cache
 SETTLED = 2.0  # seconds; a file written since might be written again without its time of change showing it
 READERS = 8  # threads: hashing lets the others work, and a disk likes to be asked for several files at once
 
 
 @contextmanager
-def written_whole(path: Path) -> Iterator[IO[bytes]]:
+def written_whole(path: Path, needed: int = 0) -> Iterator[IO[bytes]]:
     """A file to write to that takes the place of `path` when all is on the disk: a reader sees the old or the new one.
 
-    What fails half-way leaves the old file as it was, and nothing beside it.
+    What fails half-way leaves the old file as it was and nothing beside it, also of those who were killed before; what
+    the system refuses is a `WriteError`.
+
+    Args:
+        path: of the file.
+        needed: bytes that it will take, if that is known, for whoever has to make room.
     """
-    temporary = path.with_name(path.name + WRITING)
+    temporary = path
     try:
-        with temporary.open("wb") as file:
+        clear_unfinished(path.parent, path.name)
+        temporary, file = _new_beside(path)
+        with file:
             yield file
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
+    except BaseException as error:
+        if temporary != path:
+            with suppress(OSError):
+                temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            raise unwritten(path, error, needed) from None
         raise
 
 
 def write_whole(path: Path, content: str | bytes) -> None:
-    """Writes a file whole or not at all; text as UTF-8."""
-    with written_whole(path) as file:
-        file.write(content.encode() if isinstance(content, str) else content)
+    """Writes a file whole or not at all; text as UTF-8. Of several who write it at once, the last wins."""
+    content = content.encode() if isinstance(content, str) else content
+    with written_whole(path, len(content)) as file:
+        file.write(content)
 
 
-def write_for_all(path: Path, content: str | bytes) -> None:
-    """Writes a file whole that others may write at the same time: the later wins, nothing is torn."""
-    own = path.with_name(f"{path.name}.{os.getpid()}.{threading.get_ident()}")
-    write_whole(own, content)
-    os.replace(own, path)
+def _new_beside(path: Path) -> tuple[Path, IO[bytes]]:
+    """A file of our own beside `path`, locked for as long as it is open: it is not one that somebody has left."""
+    while True:
+        temporary = path.with_name(f"{path.name}.{secrets.token_hex(4)}{WRITING}")
+        file = temporary.open("xb")
+        if fcntl is not None:
+            with suppress(OSError):  # a file system without locks
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.fstat(file.fileno()).st_nlink == 0:  # taken for one that was left, before it was locked
+                file.close()
+                continue
+        return temporary, file
+
+
+def clear_unfinished(folder: Path, name: str = "") -> None:
+    """Removes what was left half-written by processes that were killed; the living hold locks on theirs.
+
+    Args:
+        folder: to look in.
+        name: of the file that they were writing; any if empty.
+    """
+    if fcntl is None or not folder.is_dir():
+        return
+    left = re.compile((re.escape(name) if name else ".+") + r"(\.[0-9a-f]{8})?" + re.escape(WRITING))
+    with suppress(OSError):  # who cannot clear up cannot write either, and is told then
+        for entry in os.scandir(folder):
+            if left.fullmatch(entry.name) and entry.is_file(follow_symlinks=False):
+                with suppress(OSError), open(entry.path, "rb") as file:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    os.unlink(entry.path)
+
+
+def unwritten(path: Path, error: OSError, needed: int = 0) -> WriteError:
+    """What the system refused, and how much room there is where that may be the reason."""
+    reason = f"cannot write {path}: {error.strerror or error}"
+    if error.errno in NO_ROOM:
+        takes = f"{megabytes(needed)} are needed, " if needed else ""
+        reason += f" ({takes}{megabytes(_free(path.parent))} are free)"
+    return WriteError(reason)
+
+
+def check_space(folder: Path, needed: int, what: str) -> None:
+    """Refuses to begin what would have no room at its end.
+
+    Args:
+        folder: that will be written to; it need not be there yet.
+        needed: bytes.
+        what: takes them, the beginning of a sentence.
+    """
+    free = _free(folder)
+    if free < needed:
+        raise WriteError(
+            f"{what} takes {megabytes(needed)}, and {megabytes(free)} are free in {folder}; free some space, or "
+            "choose another place"
+        )
+
+
+def _free(folder: Path) -> int:
+    """Bytes that may be written; of a folder that is not there yet, where it will be."""
+    there = next((place for place in (folder, *folder.absolute().parents) if place.exists()), Path("/"))
+    try:
+        return shutil.disk_usage(there).free
+    except OSError:
+        return sys.maxsize  # nobody can tell
+
+
+def megabytes(number: int) -> str:
+    """Bytes as text."""
+    return f"{number / 2**20:,.1f} MB"
 
 
 @contextmanager
 def written_folder(path: Path) -> Iterator[Path]:
     """A folder to write to whose files appear in `path`, which is new or empty, when all of them are written.
 
-    What fails half-way leaves nothing. Files come from a folder inside, since `path` may be all of a file system.
+    What fails half-way leaves nothing, and what was killed half-way is cleared by the next who writes there. Files come
+    from a folder inside, since `path` may be all of a file system.
     """
     inside, was_there = path / WRITING, path.is_dir()
     try:
         path.mkdir(parents=True, exist_ok=True)
-        if any(item != inside for item in path.iterdir()):
+        _clear_folder(path)
+        if any(path.iterdir()):
             raise ConfigError(f"{path} is not empty, and nothing in it will be overwritten; choose another --out")
-        shutil.rmtree(inside, ignore_errors=True)  # of somebody who was killed
         inside.mkdir()
         try:
             yield inside
             for file in filter(Path.is_file, inside.rglob("*")):
                 with file.open("rb") as written:
                     os.fsync(written.fileno())
-            for item in list(inside.iterdir()):
+            items = list(inside.iterdir())
+            write_whole(inside / NAMES, json.dumps([item.name for item in items]))
+            for item in items:
                 os.replace(item, path / item.name)
+            (inside / NAMES).unlink()  # from here on, what is in the folder is whole
         finally:
-            shutil.rmtree(inside)
+            _clear_folder(path)
             if not was_there and not any(path.iterdir()):
                 path.rmdir()
     except OSError as error:
-        raise ConfigError(f"cannot write {path}: {error.strerror or error}; choose another --out") from None
+        raise ConfigError(f"{unwritten(path, error)}; choose another --out") from None
+    except WriteError as error:
+        raise ConfigError(f"{error}; choose another --out") from None
+
+
+def _clear_folder(path: Path) -> None:
+    """Takes away what is not whole: the folder inside, and what came from it as long as not all has come."""
+    inside = path / WRITING
+    if not inside.is_dir():
+        return
+    try:
+        moved = [Path(name).name for name in json.loads((inside / NAMES).read_bytes())]
+    except (OSError, ValueError):
+        moved = []
+    for name in moved:
+        item = path / name
+        shutil.rmtree(item) if item.is_dir() else item.unlink(missing_ok=True)
+    shutil.rmtree(inside)
+
+
+def check_place(path: Path) -> None:
+    """Refuses, before any work is done, a place of a person's choice where no file can be written at its end."""
+    folder = path.absolute().parent
+    reason = ""
+    if not path.name or path.is_dir():
+        reason = "it is a folder; name a file in it"
+    elif not folder.is_dir():
+        reason = f"there is no folder {folder}; make it"
+    elif not os.access(folder, os.W_OK):
+        reason = f"the folder {folder} is write-protected; choose another place"
+    if reason:
+        raise ConfigError(f"cannot write {path}: {reason}")
 
 
 def write_out(path: Path, content: str | bytes, *, in_new_folder: bool = False) -> Path:
@@ -93,9 +214,12 @@ def write_out(path: Path, content: str | bytes, *, in_new_folder: bool = False) 
     try:
         if in_new_folder:
             path.parent.mkdir(parents=True, exist_ok=True)
+        check_place(path)
         write_whole(path, content)
     except OSError as error:
-        raise ConfigError(f"cannot write {path}: {error.strerror or error}; choose another place") from None
+        raise ConfigError(f"{unwritten(path, error)}; choose another place") from None
+    except WriteError as error:
+        raise ConfigError(f"{error}; choose another place") from None
     return path
 
 
@@ -204,5 +328,5 @@ def _remember(book: Path | None, found: dict[str, tuple[int, int, str]]) -> None
     """Adds to a book. Of two who write at once, the later wins: what is lost is made again."""
     if book is None or not found:
         return
-    with suppress(OSError):  # a full disk or a folder that cannot be written costs time, no more
-        write_for_all(book, json.dumps(_read_book(book) | found))
+    with suppress(WriteError):  # a full disk or a folder that cannot be written costs time, no more
+        write_whole(book, json.dumps(_read_book(book) | found))

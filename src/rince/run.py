@@ -232,10 +232,13 @@ class Run:
         """
         from rince.evaluation.evaluate import levels_of, open_split
         from rince.evaluation.lookup import vectors_of, write_vectors
+        from rince.files import check_place
         from rince.terminal import shown_progress
 
         if out is not None and Path(out).suffix != ".parquet":
             raise ConfigError(f"embeddings are written as parquet: let --out end in .parquet, got {out}")
+        if out is not None:
+            check_place(Path(out))
         which = self.place if which is None else which
         run = self.trained(accelerator)
         if split is None:
@@ -273,8 +276,11 @@ class Run:
             say: is told if queries lie in the gallery, too, and if the query is no file, but a text.
         """
         from rince.evaluation.lookup import draw_neighbours, find_neighbours
+        from rince.files import check_place
         from rince.terminal import shown_progress
 
+        if picture is not None:
+            check_place(Path(picture))
         which = self.place if which is None else which
         run = self.trained(accelerator)
         queries, items = _found(run, query, say), _found(run, gallery)

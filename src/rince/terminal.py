@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -22,6 +23,15 @@ _shown: list[Progress] = []  # the bar that is on the terminal now: there can be
 
 def nobody(*_: object) -> None:
     """Is told how far something is, and does not listen."""
+
+
+def mention(text: str) -> None:
+    """Tells a person what they should know and nobody asked for, above a bar if there is one."""
+    with suppress(OSError):  # a terminal that was closed
+        if _shown:
+            _shown[-1].console.print(text, soft_wrap=True, highlight=False, markup=False)
+        else:
+            print(text, file=sys.stderr, flush=True)
 
 
 @contextmanager

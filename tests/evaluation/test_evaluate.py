@@ -33,6 +33,7 @@ from rince.evaluation.samples import Samples, read_samples
 from rince.evaluation.trained import Embedded, embed_once, made_of, open_trained
 from rince.sources.image_files import find_images
 from rince.sources.images import load_images
+from rince.train.checkpoint import save_checkpoint
 from rince.views.pixels import PixelViews
 from train.tiny import STEPS, rince, write_recipe
 
@@ -157,7 +158,7 @@ def test_features_are_kept_until_the_checkpoint_changes(run):
     for tensor in checkpoint["encoder"].values():
         if tensor.is_floating_point() and tensor.ndim > 1:
             tensor.add_(torch.randn(tensor.shape, generator=generator))
-    torch.save(checkpoint, run / "last.ckpt")
+    save_checkpoint(run / "last.ckpt", checkpoint)
     rince("evaluate", run)
     assert kept.stat().st_mtime_ns != before
     assert json.loads((run / "results.json").read_text())["metrics"] != first["metrics"]

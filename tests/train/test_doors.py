@@ -388,6 +388,7 @@ def test_a_run_of_before_is_opened_judged_and_not_gone_on_with(tmp_path):
     (tmp_path / "run" / "recipe.yaml").write_text(yaml.safe_dump(values))
     state = state_of(tmp_path / "run")
     del state["shape"], state["features"]
+    state["format"] = "rince checkpoint 1"  # without a seal
     torch.save(state, tmp_path / "run" / "last.ckpt")
     facts = json.loads((tmp_path / "run" / "environment.json").read_text())
     facts["rince"], facts["data"]["ranks"] = "0.1.0", "another"

@@ -15,6 +15,7 @@ from rince.encoders.huggingface import HuggingFaceModel
 from rince.encoders.pretrained import at_hand, takes_images
 from rince.encoders.weights import key_of
 from rince.errors import ConfigError, DataError
+from rince.seals import sealed_tensors
 from rince.sources.images import ImageData
 from rince.sources.part import Part
 from rince.sources.texts import Texts
@@ -134,7 +135,7 @@ def test_a_damaged_or_short_file_is_made_again(damage, models, cache, parts):
     if damage == "short":  # whole, but of another number of samples
         shutil.copy(files(cache)[3], path)
     else:
-        other = features.save({"other": torch.ones(10, 16)})
+        other = sealed_tensors({"other": torch.ones(10, 16)}, {})
         path.write_bytes({"cut": whole[:-9], "empty": b"", "noise": b"x" * 999, "other": other}[damage])
     again, seen = counted(prepared(bert(models), texts()))
     assert seen == 10  # the damaged part alone

@@ -15,6 +15,7 @@ from rince.report import differences, tables
 from rince.report.tables import (
     Cell,
     PaperNumber,
+    as_text,
     beside_the_paper,
     compare,
     csv_text,
@@ -426,3 +427,12 @@ def test_a_column_with_a_star_is_the_mean_of_each_query():
         "outliers/imagenet-*/auroc": [3, 0],
         "probe/accuracy": [1, 1],
     }
+
+
+def test_names_that_a_spreadsheet_would_compute_are_quoted_and_numbers_never():
+    for cell in ("=1+1", "+x", "-x", "@x", "\tx", "\rx"):
+        assert as_text(cell) == f"'{cell}"
+    assert as_text("cifar100/rince-in") == "cifar100/rince-in"
+    lines = csv_text(compare([result("=HYPERLINK(1)", 1, -0.5, -0.25)])).splitlines()
+    assert lines[1].startswith("'=HYPERLINK(1),probe/accuracy,-0.5,")
+    assert lines[2].startswith("'=HYPERLINK(1),geometry/class/alignment,-0.25,")

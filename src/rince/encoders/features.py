@@ -15,19 +15,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import torch
 from pydantic import Field
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save
 from torch import Tensor
 
 from rince.devices import best_device
 from rince.draws import FIXED_VIEW, uniform
 from rince.encoders.adapter import statistics
 from rince.encoders.encoder import shapes_of
-from rince.errors import ConfigError, DataError
-from rince.files import cache_folder, fingerprint_of, write_whole
+from rince.errors import ConfigError, DataError, WriteError
+from rince.files import cache_folder, check_space, fingerprint_of, megabytes, write_whole
+from rince.seals import read_tensors, sealed_tensors
 from rince.sources.feed import made_ahead
 from rince.sources.source import Batch, InMemory, Source, Wrapped, moved
-from rince.terminal import duration, shown_progress
+from rince.terminal import duration, mention, shown_progress
 from rince.views.vectors import VectorViewSettings
 
 try:
@@ -40,6 +39,7 @@ if TYPE_CHECKING:
 
 PART = 2048  # samples of a file
 TRIED = 32  # samples that tell how long all of them take
+ELSEWHERE = "Free some space, or set XDG_CACHE_HOME to a place for what can be made again"
 MADE_BY = 1  # part of every fingerprint: to be raised when the same network gives other features
 
 
@@ -123,6 +123,7 @@ class Features(Wrapped, InMemory):
                 return found
             folder = self._folder(view)
             with _alone(folder):
+                self._check_space(folder)
                 for number, part in enumerate(self._parts()):
                     path = folder / _part_name(number)
                     kept = _read(path, (len(part), self.network.width))
@@ -132,11 +133,19 @@ class Features(Wrapped, InMemory):
                     found[part] = kept
         return found
 
+    def _check_space(self, folder: Path) -> None:
+        """Before any of them is made, that all that are left in a folder will have room."""
+        left = sum(len(part) for i, part in enumerate(self._parts()) if not (folder / _part_name(i)).exists())
+        try:
+            check_space(folder, 4 * left * self.network.width, f"to keep features of {left:,} {self.thing}s")
+        except WriteError as error:
+            raise DataError(f"{error}: set XDG_CACHE_HOME") from None
+
     def _write(self, path: Path, features: Tensor) -> None:
         try:
-            write_whole(path, save({"features": features}, metadata={"of": self.network.about}))
-        except OSError as error:
-            raise _unwritable(path.parent, error, f"; {self._bytes() / 2**20:,.0f} MB are needed") from None
+            write_whole(path, sealed_tensors({"features": features}, {"of": self.network.about}))
+        except WriteError as error:
+            raise DataError(f"{error}; features take {megabytes(self._bytes())}. {ELSEWHERE}") from None
 
     def _folder(self, view: int) -> Path:
         try:
@@ -261,10 +270,14 @@ def _part_name(number: int) -> str:
 
 
 def _read(path: Path, shape: tuple[int, ...]) -> Tensor | None:
+    """Features that were kept; None if there are none, or not these: to be made again."""
     try:
-        found = load_file(path)["features"]
-    except (OSError, SafetensorError, KeyError):
-        return None  # not there, or damaged: to be made again
+        found = read_tensors(path).tensors["features"]
+    except (OSError, KeyError):
+        return None
+    except DataError as error:
+        mention(f"{error}; it is made again")
+        return None
     return found if found.shape == shape and found.dtype == torch.float32 else None
 
 
@@ -282,7 +295,5 @@ def _alone(folder: Path) -> Iterator[None]:
         yield
 
 
-def _unwritable(folder: Path | str, error: OSError, more: str = "") -> DataError:
-    return DataError(
-        f"the cache {folder} cannot be written ({error.strerror}){more}; free some space, or set XDG_CACHE_HOME"
-    )
+def _unwritable(folder: Path | str, error: OSError) -> DataError:
+    return DataError(f"the cache {folder} cannot be written ({error.strerror}). {ELSEWHERE}")

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple, TypeVar
 from pydantic import TypeAdapter
 from torch import nn
 
-from rince.errors import DataError
-from rince.files import cache_folder, write_for_all
+from rince.errors import DataError, WriteError
+from rince.files import cache_folder, write_whole
 
 T = TypeVar("T")
 
@@ -88,8 +88,8 @@ def remembered(key: str | None, kind: Any, make: Callable[[], T]) -> T:
         found: T = known.validate_json((cache_folder("features") / f"{key[:32]}.json").read_bytes(), strict=True)
         return found
     made = make()
-    with suppress(OSError):  # costs time, no more
-        write_for_all(cache_folder("features") / f"{key[:32]}.json", known.dump_json(made))
+    with suppress(OSError, WriteError):  # costs time, no more
+        write_whole(cache_folder("features") / f"{key[:32]}.json", known.dump_json(made))
     return made
 
 

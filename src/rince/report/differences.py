@@ -14,7 +14,7 @@ from torch import Tensor
 
 from rince.evaluation.metrics import parse
 from rince.evaluation.paired import Difference, interval_of_means
-from rince.report.tables import PLACES, at_place, corner_at, fitting, latex_grid, markdown_grid
+from rince.report.tables import PLACES, as_text, at_place, corner_at, fitting, latex_grid, markdown_grid
 
 Means = Mapping[str, Mapping[str, Tensor]]
 """Row → metric → `(queries,)` means over the seeds of the row."""
@@ -121,7 +121,7 @@ def csv_text(rows: Sequence[Compared]) -> str:
     writer.writerow(["ours", "theirs", "metric", "difference", "low", "high", "judged"])
     for row in rows:
         for metric, found in row.cells.items():
-            writer.writerow([row.ours, row.theirs, metric, *found, judged(metric, found)])
+            writer.writerow([as_text(row.ours), as_text(row.theirs), as_text(metric), *found, judged(metric, found)])
     return out.getvalue()
 
 

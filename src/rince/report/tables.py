@@ -316,8 +316,13 @@ def csv_text(table: Table) -> str:
             cell = row.cells[metric]
             paper = cell.paper or (None, None)
             seeds, versions = " ".join(map(str, row.seeds)), " ".join(row.versions)
-            writer.writerow([row.name, metric, cell.mean, cell.std, seeds, *paper, versions])
+            writer.writerow([as_text(row.name), as_text(metric), cell.mean, cell.std, seeds, *paper, as_text(versions)])
     return out.getvalue()
+
+
+def as_text(cell: str) -> str:
+    """A name for a CSV file; one that a spreadsheet would compute is quoted. Numbers are never given here."""
+    return f"'{cell}" if cell.startswith(("=", "+", "-", "@", "\t", "\r")) else cell
 
 
 def _heading_with_arrow(metric: str, *, alone: bool = True) -> str:

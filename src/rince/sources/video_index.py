@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import torch
 from torch import Tensor
@@ -140,13 +141,18 @@ def _look(path: Path) -> Track | str:
 
 
 class _Cache:
-    """Appends to the file of an index, a line at a time."""
+    """Appends to the file of an index, a line at a time; a full disk costs the time to look again, and no video."""
 
     def __init__(self, path: Path | None) -> None:
         self.path = path
 
     def __enter__(self) -> _Cache:
-        self.file = None
+        self.file: BinaryIO | None = None
+        with suppress(OSError):
+            self._open()
+        return self
+
+    def _open(self) -> None:
         if self.path is not None:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             # A line that was cut off by a kill is closed, so that the next one starts anew; it reads as no JSON.
@@ -154,17 +160,19 @@ class _Cache:
             self.file = self.path.open("ab")
             if torn:
                 self.file.write(b"\n")
-        return self
 
     def add(self, key: Key, result: Track | str) -> None:
         if self.file is not None:
             outcome = {"track": asdict(result)} if isinstance(result, Track) else {"reason": result}
-            self.file.write(json.dumps({"path": key[0], "size": key[1], "changed": key[2], **outcome}).encode() + b"\n")
-            self.file.flush()
+            line = json.dumps({"path": key[0], "size": key[1], "changed": key[2], **outcome}).encode() + b"\n"
+            with suppress(OSError):
+                self.file.write(line)
+                self.file.flush()
 
     def __exit__(self, *_: Any) -> None:
         if self.file is not None:
-            self.file.close()
+            with suppress(OSError):
+                self.file.close()
 
 
 def _read_cache(path: Path | None) -> dict[Key, Track | str]:

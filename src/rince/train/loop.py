@@ -6,17 +6,14 @@ The paper's method, the order of events in one step, is `MomentumContrast.step` 
 from __future__ import annotations
 
 import math
-import signal
-import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from rince.config import Recipe
 from rince.devices import looking_is_free
@@ -26,9 +23,9 @@ from rince.encoders.encoder import Encoder
 from rince.errors import ConfigError, DataError
 from rince.methods.method import Given, Method, Outcome
 from rince.sources.feed import Feed, Step
-from rince.train.checkpoint import check_network, load_checkpoint, save_checkpoint
+from rince.train.checkpoint import check_network, load_checkpoint
 from rince.train.progress import Progress
-from rince.train.record import BEST, CHECKPOINT, METRICS, Metrics, check_data, create_run, locked
+from rince.train.record import CHECKPOINT, METRICS, Metrics, check_data, locked, new_run
 from rince.train.runtime import Runtime, check_logger, is_first_process, make_logger
 from rince.train.schedules import learning_rates, plateau_factor
 from rince.train.setup import (
@@ -43,27 +40,10 @@ from rince.train.setup import (
     total_steps,
     without_rank,
 )
+from rince.train.signals import interruptions
+from rince.train.state import STATE, Saves, State
 from rince.train.validation import Judge, Validation
 from rince.train.watch import Watch
-
-STATE = {"encoder", "groups", "steps_per_epoch", "optimizer", "precision", "step", "metrics_position", "validation"}
-
-
-@dataclass
-class State:
-    """All that changes while a run goes on, and so all that a checkpoint holds."""
-
-    encoder: nn.Module  # wrapped for precision and processes; `raw` is the module itself
-    raw: Encoder
-    modules: dict[str, nn.Module]  # what the method remembers, such as twin and bank
-    optimizer: Any
-    shape: tuple[int, ...]  # of a sample; with `groups`, what evaluation needs to build the same encoder
-    groups: list[int]
-    steps_per_epoch: int
-    network: str  # identity of a frozen network, whose features the encoder takes
-    step: int = 0
-    validation: list[float] = field(default_factory=list)  # loss of the samples held out, after every epoch
-    best: dict[str, Any] = field(default_factory=dict)  # step and score of the best checkpoint so far, if any is judged
 
 
 def train(
@@ -89,19 +69,22 @@ def train(
     if runtime.processes > 1 and not recipe.method.splits_batches:
         raise ConfigError(f"method.kind={recipe.method.kind} compares all samples of a batch; use one device")
     check_brought(recipe, brought)
-    parts = build_parts(recipe, brought)
-    goes_on = resume and (folder / CHECKPOINT).exists()
-    if goes_on and recipe.model.identity:
-        check_network(load_checkpoint(folder / CHECKPOINT, STATE), recipe.model, folder)
-    encoder, told = _first_encoder(recipe, parts, brought, fresh=not goes_on)
-    if (brought != NOTHING or recipe.model.identity) and not resume:  # a network that is not ours
-        rehearse(recipe, parts, encoder)
-    validation = Validation(recipe, parts, encoder, judge)
-    told = "\n".join(filter(None, [*parts.notes, told, _unused_terms(recipe, parts)]))
-    if is_first_process() and not resume:
-        create_run(folder, recipe)  # only now that nothing more can be wrong with the recipe and its data
-    runtime.launch()
-    with locked(folder, enabled=runtime.is_main), runtime.together(folder):
+    with ExitStack() as held:
+        if resume and is_first_process():  # before anything is read that another process might still change
+            held.enter_context(locked(folder))
+        parts = build_parts(recipe, brought)
+        goes_on = resume and (folder / CHECKPOINT).exists()
+        if goes_on and recipe.model.identity:
+            check_network(load_checkpoint(folder / CHECKPOINT, STATE), recipe.model, folder)
+        encoder, told = _first_encoder(recipe, parts, brought, fresh=not goes_on)
+        if (brought != NOTHING or recipe.model.identity) and not resume:  # a network that is not ours
+            rehearse(recipe, parts, encoder)
+        validation = Validation(recipe, parts, encoder, judge)
+        told = "\n".join(filter(None, [*parts.notes, told, _unused_terms(recipe, parts)]))
+        if is_first_process() and not resume:  # only now that nothing more can be wrong with the recipe and its data
+            held.enter_context(new_run(folder, recipe))
+        runtime.launch()
+        held.enter_context(runtime.together(folder))
         if runtime.is_main:
             check_data(folder, parts.noted(recipe.data.source), [*parts.told, *recipe.model.notes])
         runtime.barrier()
@@ -132,17 +115,17 @@ def _train(
     recipe: Recipe, parts: Parts, validation: Validation, folder: Path, runtime: Runtime, *, goes_on: bool, told: str
 ) -> bool:
     state, method = _start(recipe, parts, validation.encoder, runtime)
-    position = _restore(state, folder / CHECKPOINT, runtime) if goes_on else 0
     rates = learning_rates(recipe, state.steps_per_epoch)
     stop = total_steps(recipe, state.steps_per_epoch)
-    feed = _feed(recipe, parts, runtime)
+    position = state.restore(folder / CHECKPOINT, runtime, stop) if goes_on else 0
     metrics = Metrics(folder / METRICS, position, enabled=runtime.is_main)
     logger = make_logger(recipe.log.logger, folder) if runtime.is_main else None
     progress = Progress(recipe, logger, state.steps_per_epoch, stop, enabled=runtime.is_main)
     watch, saved_at = Watch(method.rank_count, state.steps_per_epoch), time.monotonic()
-    with _interruptions() as interrupted, metrics, progress:
+    saves = Saves(state, folder, metrics, runtime, progress.warn)
+    with interruptions() as interrupted, _told_what_is_saved(saves), metrics, progress:
         progress.say(told)
-        for step in feed.steps(state.step, stop):
+        for step in (feed := _feed(recipe, parts, runtime)).steps(state.step, stop):
             rate = rates[step.step] * plateau_factor(recipe.schedule, state.validation)
             _set_rate(state.optimizer, rate)
             validates = recipe.schedule.kind == "plateau" and (step.step + 1) % state.steps_per_epoch == 0
@@ -165,32 +148,42 @@ def _train(
             if logged:
                 metrics.write(line)
             if judges and runtime.is_main and state.best["step"] == state.step:
-                _save(state, folder / BEST, metrics.position, runtime)
+                saves.best()
             progress.advance(line, logged=logged)
             if logged or looking_is_free(runtime.device) or state.step == stop:
                 for warning in watch.look(line):
                     progress.warn(warning)
-            minutes = (time.monotonic() - saved_at) / 60
             leaving = runtime.any(bool(interrupted))
+            minutes = (time.monotonic() - saved_at) / 60
             due = state.step % recipe.save.every_steps == 0 or minutes >= recipe.save.every_minutes
             if runtime.is_main and (due or leaving or state.step == stop):
                 with _advice(folder):
                     _finite_values(outcome, step)  # no checkpoint holds NaN
-                _save(state, folder / CHECKPOINT, metrics.position, runtime)
+                saves.last(final=leaving or state.step == stop)
                 saved_at = time.monotonic()
             if leaving:
                 break
     if state.step == stop and runtime.is_main:
-        _end(state, validation, folder, runtime)
+        _end(saves, validation)
     runtime.barrier()
     return state.step == stop
 
 
-def _end(state: State, validation: Validation, folder: Path, runtime: Runtime) -> None:
+def _end(saves: Saves, validation: Validation) -> None:
     """What is written once all steps are done."""
-    if state.step == 0:  # a method that trains nothing
-        _save(state, folder / CHECKPOINT, 0, runtime)
-    validation.write(folder, state.step)
+    if saves.state.step == 0:  # a method that trains nothing
+        saves.last(final=True)
+    validation.write(saves.folder, saves.state.step)
+
+
+@contextmanager
+def _told_what_is_saved(saves: Saves) -> Iterator[None]:
+    """Whoever stops a run in the middle of a step is told what is left of it."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        kept = f"{saves.kept}: rince train --resume {saves.folder} goes on from there"
+        raise KeyboardInterrupt(f"stopped at once, in step {saves.state.step}; {kept}") from None
 
 
 def _set_rate(optimizer: Any, rate: float) -> None:
@@ -319,68 +312,3 @@ def _optimizer(recipe: Recipe, encoder: Encoder) -> torch.optim.Optimizer:
         return torch.optim.SGD(groups, lr=settings.lr, momentum=settings.momentum, weight_decay=settings.weight_decay)
     kind = torch.optim.Adam if settings.kind == "adam" else torch.optim.AdamW
     return kind(groups, lr=settings.lr, weight_decay=settings.weight_decay)
-
-
-def _save(state: State, path: Path, position: int, runtime: Runtime) -> None:
-    save_checkpoint(
-        path,
-        {
-            "encoder": state.raw.state_dict(),
-            **{name: module.state_dict() for name, module in state.modules.items()},
-            "shape": list(state.shape),
-            "features": state.raw.feature_dim,
-            "groups": state.groups,
-            "network": state.network,
-            "steps_per_epoch": state.steps_per_epoch,
-            "optimizer": state.optimizer.state_dict(),
-            "precision": runtime.precision_state(),
-            "step": state.step,
-            "metrics_position": position,
-            "validation": state.validation,
-            "best": state.best,
-        },
-    )
-
-
-def _restore(state: State, path: Path, runtime: Runtime) -> int:
-    """Loads a checkpoint into the state; returns how much of the metrics file belongs to it."""
-    saved = load_checkpoint(path, STATE | state.modules.keys())
-    try:
-        state.raw.load_state_dict(saved["encoder"])
-        for name, module in state.modules.items():
-            module.load_state_dict(saved[name])
-        state.optimizer.load_state_dict(saved["optimizer"])
-        runtime.load_precision_state(saved["precision"])
-    except (RuntimeError, ValueError, KeyError) as error:
-        reason = str(error).strip().splitlines()[0]
-        raise DataError(f"{path} does not fit the recipe of its run: {reason}; was the recipe changed?") from None
-    state.step = int(saved["step"])
-    state.validation = list(saved["validation"])
-    state.best = dict(saved.get("best", {}))
-    return int(saved["metrics_position"])
-
-
-@contextmanager
-def _interruptions() -> Iterator[list[int]]:
-    """Collects SIGINT and SIGTERM, so that a run stops between two steps; a second one stops it at once.
-
-    Signals reach the main thread alone: a run in another one is stopped by nobody but its own end.
-    """
-    seen: list[int] = []
-    if threading.current_thread() is not threading.main_thread():
-        yield seen
-        return
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-
-    def note(number: int, _frame: Any) -> None:
-        if seen:
-            raise KeyboardInterrupt
-        seen.append(number)
-
-    for number in before:
-        signal.signal(number, note)
-    try:
-        yield seen
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 import time
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Protocol, Self
 
@@ -66,7 +67,8 @@ class Progress:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._bar.stop()
+        with suppress(OSError):  # here and below: a terminal that was closed must not stop what has to be saved
+            self._bar.stop()
         if self._logger:
             self._logger.finalize("success" if error is None else "failed")
 
@@ -82,7 +84,8 @@ class Progress:
         done = line["step"] + 1
         rate = (done - self._first) / max(time.monotonic() - self._started, 1e-9)
         if self._on_terminal:
-            self._bar.update(self._task, completed=done, values=self._text(rate))
+            with suppress(OSError):
+                self._bar.update(self._task, completed=done, values=self._text(rate))
         elif done % self.steps_per_epoch == 0 or done == self.stop:
             left = (self.stop - done) / rate
             self._print(f"step {done}/{self.stop}  {self._text(rate)}  {left:.0f} s left")
@@ -97,12 +100,14 @@ class Progress:
 
     def _print(self, text: str) -> None:
         # A notebook shows what goes to stderr as a failure, and a bar only with widgets: it gets lines.
-        print(text, file=sys.stdout if "ipykernel" in sys.modules else sys.stderr, flush=True)
+        with suppress(OSError):
+            print(text, file=sys.stdout if "ipykernel" in sys.modules else sys.stderr, flush=True)
 
     def warn(self, text: str) -> None:
         """A warning, above the bar."""
         if self.enabled:
-            self.console.print(f"[yellow]warning:[/yellow] {text}", soft_wrap=True, highlight=False)
+            with suppress(OSError):
+                self.console.print(f"[yellow]warning:[/yellow] {text}", soft_wrap=True, highlight=False)
 
     def _text(self, rate: float) -> str:
         shown = self._shown

@@ -16,16 +16,16 @@ import os
 import platform
 import subprocess
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, BinaryIO, Self
+from typing import Any, Self
 
 import torch
 
 import rince
 from rince.config import Recipe, load_run_recipe
-from rince.errors import ConfigError, DataError
-from rince.files import write_whole
+from rince.errors import ConfigError, DataError, WriteError
+from rince.files import clear_unfinished, unwritten, write_whole
 
 try:
     import fcntl
@@ -34,18 +34,36 @@ except ImportError:  # not on Windows
 
 RECIPE, ENVIRONMENT, METRICS, CHECKPOINT = "recipe.yaml", "environment.json", "metrics.jsonl", "last.ckpt"
 BEST = "best.ckpt"
+LOCK = ".lock"  # held by whoever trains
+BEGUN = {RECIPE, ENVIRONMENT, METRICS}  # all that a run has before its first checkpoint: the same start makes it again
 
 
-def create_run(folder: Path, recipe: Recipe) -> None:
-    """A new run folder with its recipe; refuses one that holds anything already."""
+@contextmanager
+def new_run(folder: Path, recipe: Recipe) -> Iterator[None]:
+    """A new run folder with its recipe, locked; refuses one that holds anything, but for a start that saved nothing."""
+    text = recipe.to_yaml()
+    _refuse_taken(folder, text)  # before anything is put there
+    with locked(folder):
+        for name in _refuse_taken(folder, text) - {RECIPE}:
+            (folder / name).unlink()
+        try:
+            write_whole(folder / RECIPE, text)
+        except WriteError as error:
+            raise ConfigError(f"{error}; choose another --out") from None
+        yield
+
+
+def _refuse_taken(folder: Path, recipe: str) -> set[str]:
+    """Refuses a folder with anything in it but what this very run has before it saves; gives the names of that."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        if any(folder.iterdir()):
-            advice = f"rince train --resume {folder}" if (folder / RECIPE).exists() else "choose another --out"
-            raise ConfigError(f"{folder} is not empty, and nothing in it will be overwritten; {advice}")
-        write_whole(folder / RECIPE, recipe.to_yaml())
+        clear_unfinished(folder)
+        there = {path.name for path in folder.iterdir()} - {LOCK} if folder.exists() else set()
+        if there <= BEGUN and (RECIPE not in there or (folder / RECIPE).read_text("utf-8") == recipe):
+            return there
     except OSError as error:
-        raise ConfigError(f"cannot write the run folder {folder}: {error.strerror}; choose another --out") from None
+        raise _no_run_there(folder, error) from None
+    advice = f"rince train --resume {folder}" if RECIPE in there else "choose another --out"
+    raise ConfigError(f"{folder} is not empty, and nothing in it will be overwritten; {advice}")
 
 
 def recipe_of(folder: Path) -> Recipe:
@@ -106,20 +124,29 @@ def _short(noted: Any) -> str:
 
 
 @contextmanager
-def locked(folder: Path, *, enabled: bool) -> Iterator[None]:
+def locked(folder: Path) -> Iterator[None]:
     """Refuses a folder that another process trains in. The lock goes with the process, however that ends.
 
-    Args:
-        folder: of the run.
-        enabled: false for all processes but the first.
+    It is on a file that is never replaced: whoever opens it, at whatever time, opens the same one.
     """
-    with (folder / RECIPE).open() as file:
-        if enabled and fcntl is not None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        file = (folder / LOCK).open("ab")
+    except OSError as error:
+        raise _no_run_there(folder, error) from None
+    with file:
+        if fcntl is not None:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
+            except BlockingIOError:
                 raise ConfigError(f"another process is training in {folder}; wait for it, or stop it first") from None
+            except OSError as error:
+                raise _no_run_there(folder, error) from None
         yield
+
+
+def _no_run_there(folder: Path, error: OSError) -> ConfigError:
+    return ConfigError(f"cannot write the run folder {folder}: {error.strerror}; choose another --out")
 
 
 class Metrics:
@@ -132,32 +159,62 @@ class Metrics:
     """
 
     def __init__(self, path: Path, position: int, *, enabled: bool) -> None:
-        self._file: BinaryIO | None = None
+        self._path, self._position, self._file = path, position, -1
+        self._unwritten = b""  # what the system did not take yet
         if not enabled:
             return
-        self._file = path.open("ab")
-        if path.stat().st_size < position:
-            self._file.close()
+        try:
+            self._file = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o666)
+            shorter = os.fstat(self._file).st_size < position
+            if not shorter:
+                os.ftruncate(self._file, position)
+        except OSError as error:
+            self._close()
+            raise unwritten(path, error) from None
+        if shorter:
+            self._close()
             raise DataError(f"{path} is shorter than its checkpoint says; it was edited or lost, so start a new run")
-        os.truncate(path, position)
 
     @property
     def position(self) -> int:
-        """Bytes written so far, all of them handed to the system."""
-        return self._file.seek(0, os.SEEK_END) if self._file else 0
+        """Bytes of all lines so far."""
+        return self._position + len(self._unwritten)
 
     def write(self, values: dict[str, Any]) -> None:
-        """One JSON line."""
-        if self._file:
-            self._file.write((json.dumps(values) + "\n").encode())
-            self._file.flush()
+        """One JSON line; if the system does not take it now, it is written with the next, or by `flush`."""
+        if self._file >= 0:
+            self._unwritten += (json.dumps(values) + "\n").encode()
+            with suppress(WriteError):
+                self._write()
+
+    def flush(self) -> None:
+        """All lines are on the disk after this."""
+        if self._file >= 0:
+            self._write()
+            try:
+                os.fsync(self._file)
+            except OSError as error:
+                raise unwritten(self._path, error) from None
+
+    def _write(self) -> None:
+        try:
+            while self._unwritten:
+                os.lseek(self._file, self._position, os.SEEK_SET)  # over what an attempt has left that failed
+                done = os.write(self._file, self._unwritten)
+                self._position, self._unwritten = self._position + done, self._unwritten[done:]
+        except OSError as error:
+            raise unwritten(self._path, error, len(self._unwritten)) from None
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._file:
-            self._file.close()
+        self._close()
+
+    def _close(self) -> None:
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
 
 
 def _commit() -> str | None:

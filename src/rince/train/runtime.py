@@ -15,12 +15,12 @@ from typing import Any, Literal
 
 import torch
 from lightning_fabric import Fabric, is_wrapped
-from lightning_fabric.loggers.csv_logs import CSVLogger
 from lightning_fabric.loggers.tensorboard import TensorBoardLogger
 from lightning_fabric.strategies.ddp import DDPStrategy
 from torch import Tensor, nn
 
 from rince.errors import ConfigError, LostProcessError
+from rince.train.csv_log import CsvLog
 
 BatchNorm = Literal["per-process", "sync", "shuffled"]
 
@@ -177,7 +177,7 @@ def make_logger(kind: Literal["none", "tensorboard", "csv", "wandb"], folder: Pa
     if kind == "tensorboard":
         return TensorBoardLogger(folder, name="tensorboard", version="")
     if kind == "csv":
-        return CSVLogger(folder, name="csv", version="")
+        return CsvLog(folder)
     if kind == "wandb":
         return _Wandb(folder)
     return None
