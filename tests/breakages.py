@@ -59,6 +59,7 @@ EXPORT = "tests/evaluation/test_export.py"
 FEATURES = "tests/unit/test_features.py"
 NETWORKS = "tests/unit/test_networks.py"
 PRETRAINED = "tests/train/test_pretrained.py"
+IDENTITY = "tests/train/test_identity.py"
 
 BREAKAGES = (
     # Search: ties, and samples that lie in the gallery, too.
@@ -556,6 +557,52 @@ BREAKAGES = (
         'return ""',
         f"{RESUME} -k another_file",
     ),
+    # Identity: what does not belong together does not meet.
+    Breakage(
+        "recipe-edited-while-it-stood-still",
+        "    check_recipe(folder, recipe, saved)\n        check_network",
+        "    check_network",
+        f"{IDENTITY} -k edited",
+    ),
+    Breakage(
+        "judged-by-another-recipe",
+        "    check_recipe(folder, recipe, saved)\n    check_network",
+        "    check_network",
+        f"{IDENTITY} -k edited",
+    ),
+    Breakage("no-key-may-change", "name not in MAY_CHANGE and", "", f"{IDENTITY} -k may_change"),
+    Breakage(
+        "judged-on-other-training-samples",
+        "run.check_trained_on(self.train)",
+        "pass",
+        f"{IDENTITY} -k replaced",
+    ),
+    Breakage("other-pictures-beside-the-numbers", "album.refuse_others()", "pass", f"{IDENTITY} -k pictures"),
+    Breakage("table-of-different-samples", 'if known != sides["test"]:', "if False:", f"{IDENTITY} -k table"),
+    Breakage(
+        "judged-by-ranks-of-today",
+        'if self.noted("ranks") not in',
+        'if "" not in',
+        f"{IDENTITY} -k ranks_that_are_not",
+    ),
+    Breakage(
+        "results-of-an-older-checkpoint-in-a-table",
+        'results["checkpoint"] == file_digest_once',
+        "file_digest_once",
+        "tests/recipes/test_reproduce.py -k numbers_of_its_table",
+    ),
+    Breakage(
+        "lone-sample-refused",
+        "values.numel() == values.shape[1]",
+        "values.numel() == 0",
+        "tests/train/test_lone_sample.py -k 'one_value or same_bits'",
+    ),
+    Breakage(
+        "lone-sample-leaves-training",
+        'if norm.__dict__.pop("lone", False):',
+        "if False:",
+        "tests/train/test_lone_sample.py -k one_value",
+    ),
     # Judging: probe, retrieval, outliers, geometry.
     Breakage(
         "auroc-swapped",
@@ -898,8 +945,8 @@ BREAKAGES = (
     ),
     Breakage(
         "trained-ranks-not-judged",
-        "rank_source=ranks if ranks is not None",
-        "rank_source=None if ranks is not None",
+        "rank_source=None if self.on else run.class_ranks",
+        "rank_source=None if self.run else run.class_ranks",
         f"{DOORS} -k ranks_of",
     ),
     Breakage("copies-not-averaged", "source.copies, -1).mean(dim=1)", "source.copies, -1)[:, 0]", VIDEOS),

@@ -84,6 +84,11 @@ class Source(ABC):
         """See above."""
 
     @property
+    def content(self) -> str:
+        """The fingerprint of the samples as they lie there, whatever a network is given of them."""
+        return self.fingerprint
+
+    @property
     @abstractmethod
     def shape(self) -> tuple[int, ...]:
         """See above."""
@@ -182,6 +187,11 @@ class Wrapped(Source):
         self.source, self.labels, self.class_names = inner.source, inner.labels, inner.class_names
         # Class variables elsewhere; here they are those of what is wrapped.
         self.__dict__ |= {"thing": inner.thing, "moves": inner.moves, "knows_content": inner.knows_content}
+
+    @property
+    def content(self) -> str:
+        """As before."""
+        return self.inner.content
 
     def preview(self, row: int) -> Preview:
         """As before."""

@@ -28,7 +28,7 @@ from rince.methods.method import Given, Method, Outcome
 from rince.sources.feed import Feed, Step
 from rince.train.checkpoint import check_network, load_checkpoint, save_checkpoint
 from rince.train.progress import Progress
-from rince.train.record import BEST, CHECKPOINT, METRICS, Metrics, check_data, create_run, locked
+from rince.train.record import BEST, CHECKPOINT, METRICS, Metrics, check_data, check_recipe, create_run, locked
 from rince.train.runtime import Runtime, check_logger, is_first_process, make_logger
 from rince.train.schedules import learning_rates, plateau_factor
 from rince.train.setup import (
@@ -38,6 +38,7 @@ from rince.train.setup import (
     build_encoder,
     build_parts,
     check_brought,
+    lone_samples,
     rehearse,
     start_from,
     total_steps,
@@ -61,6 +62,7 @@ class State:
     groups: list[int]
     steps_per_epoch: int
     network: str  # identity of a frozen network, whose features the encoder takes
+    recipe: str  # that all of it comes from, as text
     step: int = 0
     validation: list[float] = field(default_factory=list)  # loss of the samples held out, after every epoch
     best: dict[str, Any] = field(default_factory=dict)  # step and score of the best checkpoint so far, if any is judged
@@ -89,11 +91,14 @@ def train(
     if runtime.processes > 1 and not recipe.method.splits_batches:
         raise ConfigError(f"method.kind={recipe.method.kind} compares all samples of a batch; use one device")
     check_brought(recipe, brought)
-    parts = build_parts(recipe, brought)
     goes_on = resume and (folder / CHECKPOINT).exists()
-    if goes_on and recipe.model.identity:
-        check_network(load_checkpoint(folder / CHECKPOINT, STATE), recipe.model, folder)
-    encoder, told = _first_encoder(recipe, parts, brought, fresh=not goes_on)
+    if goes_on:  # told before anything is computed
+        saved = load_checkpoint(folder / CHECKPOINT, STATE)
+        check_recipe(folder, recipe, saved)
+        check_network(saved, recipe.model, folder)
+        del saved
+    parts = build_parts(recipe, brought)
+    encoder, told = _first_encoder(recipe, parts, brought, runtime, fresh=not goes_on)
     if (brought != NOTHING or recipe.model.identity) and not resume:  # a network that is not ours
         rehearse(recipe, parts, encoder)
     validation = Validation(recipe, parts, encoder, judge)
@@ -114,7 +119,9 @@ def _unused_terms(recipe: Recipe, parts: Parts) -> str:
     return unused and f"ranks: there are {parts.rank_count}; {unused} (data.taxonomy gives ranks)"
 
 
-def _first_encoder(recipe: Recipe, parts: Parts, brought: Brought, *, fresh: bool) -> tuple[Encoder, str]:
+def _first_encoder(
+    recipe: Recipe, parts: Parts, brought: Brought, runtime: Runtime, *, fresh: bool
+) -> tuple[Encoder, str]:
     """The encoder before its first step, and what there is to say about its start."""
     example = parts.source.plain(torch.arange(1)) if brought.encoder is not None else None
     encoder = build_encoder(recipe, parts.source.shape, parts.group_counts, brought=brought.encoder, example=example)
@@ -125,7 +132,8 @@ def _first_encoder(recipe: Recipe, parts: Parts, brought: Brought, *, fresh: boo
         every = parts.trained.plain(torch.arange(len(parts.trained)))
         assert isinstance(every, Tensor)  # an adapter takes vectors
         encoder.backbone.start_on(every)
-    return encoder, told
+    lone = lone_samples(recipe, parts.order, encoder, runtime.processes)
+    return encoder, "\n".join(filter(None, [told, lone]))
 
 
 def _train(
@@ -235,7 +243,7 @@ def cost(recipe: Recipe, *, limit: float = 5.0) -> Cost:
 
 def _seconds_per_step(recipe: Recipe, parts: Parts, limit: float) -> float:
     runtime = Runtime(1, recipe.train.precision)
-    state, method = _start(recipe, parts, _first_encoder(recipe, parts, NOTHING, fresh=False)[0], runtime)
+    state, method = _start(recipe, parts, _first_encoder(recipe, parts, NOTHING, runtime, fresh=False)[0], runtime)
     began = now = 0.0
     for number, step in enumerate(_feed(recipe, parts, runtime).steps(0, state.steps_per_epoch)):
         method.step(state.encoder, step, logged=False)
@@ -299,7 +307,8 @@ def _start(recipe: Recipe, parts: Parts, raw: Encoder, runtime: Runtime) -> tupl
     encoder, wrapped = runtime.wrap(raw, optimizer)
     steps, shape = parts.order.steps_per_epoch, parts.source.shape
     identity = recipe.model.identity
-    return State(encoder, raw, method.modules(), wrapped, shape, parts.group_counts, steps, identity), method
+    groups, text = parts.group_counts, recipe.to_yaml()
+    return State(encoder, raw, method.modules(), wrapped, shape, groups, steps, identity, text), method
 
 
 def _optimizer(recipe: Recipe, encoder: Encoder) -> torch.optim.Optimizer:
@@ -327,6 +336,7 @@ def _save(state: State, path: Path, position: int, runtime: Runtime) -> None:
             "features": state.raw.feature_dim,
             "groups": state.groups,
             "network": state.network,
+            "recipe": state.recipe,
             "steps_per_epoch": state.steps_per_epoch,
             "optimizer": state.optimizer.state_dict(),
             "precision": runtime.precision_state(),

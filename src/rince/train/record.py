@@ -23,7 +23,7 @@ from typing import Any, BinaryIO, Self
 import torch
 
 import rince
-from rince.config import Recipe, load_run_recipe
+from rince.config import Recipe, changed_settings, load_run_recipe, read_run_recipe
 from rince.errors import ConfigError, DataError
 from rince.files import write_whole
 
@@ -54,6 +54,25 @@ def recipe_of(folder: Path) -> Recipe:
     if not path.is_file():
         raise ConfigError(f"{folder} is no run: it has no {RECIPE}; give the folder you passed as --out")
     return load_run_recipe(path)
+
+
+def check_recipe(folder: Path, recipe: Recipe, saved: dict[str, Any]) -> None:
+    """Refuses a recipe that is not the one that a checkpoint of the run was trained by.
+
+    Args:
+        folder: of the run.
+        recipe: as it is now.
+        saved: the checkpoint, which says its own; one of before says nothing.
+    """
+    text = saved.get("recipe")
+    if text is None or text == recipe.to_yaml():
+        return
+    changed = changed_settings(recipe, read_run_recipe(str(text), f"the recipe in the checkpoint of {folder}"))
+    if changed:
+        raise ConfigError(
+            f"{folder / RECIPE} is not the recipe that the run was trained by: {'; '.join(changed)}. Restore it, or "
+            "start a new run"
+        )
 
 
 def write_environment(folder: Path, data: dict[str, Any], notes: Sequence[str]) -> None:
