@@ -609,6 +609,31 @@ BREAKAGES = (
         "if False:",
         "tests/train/test_lone_sample.py -k one_value",
     ),
+    # Files that are not what they should be.
+    Breakage(
+        "names-as-bytes-say",
+        'os.fsencode(name).decode("utf-8", "backslashreplace")',
+        "name",
+        "tests/unit/test_hostile_files.py -k not_utf8",
+    ),
+    Breakage(
+        "labels-of-two-types",
+        "if _is_text(there) != _is_text(kind):",
+        "if False:",
+        "tests/unit/test_hostile_files.py -k two_types",
+    ),
+    Breakage(
+        "labels-of-another-split-forgotten",
+        "values |= set(pc.unique(other[name]).to_pylist())",
+        "pass",
+        "tests/unit/test_hostile_files.py -k several_widths",
+    ),
+    Breakage(
+        "label-asks-for-all-memory",
+        "(highest := max(values, default=-1)) >= MOST",
+        "(highest := min(max(values, default=-1), 9)) >= MOST",
+        "tests/unit/test_hostile_files.py -k several_widths",
+    ),
     # Judging: probe, retrieval, outliers, geometry.
     Breakage(
         "auroc-swapped",

@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -459,10 +461,22 @@ def main(run: Callable[[], object] = app) -> None:
     from rince.memory import keep_freed_memory
 
     keep_freed_memory()
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # as of stderr: names of files need not be UTF-8
     try:
         run()
     except RinceError as error:
         print(f"rince: {error}", file=sys.stderr)
+        sys.exit(BAD_INPUT)
+    except OSError as error:
+        if error.errno != errno.ENAMETOOLONG:
+            raise
+        whole, longest = str(error.filename), max(Path(str(error.filename)).parts, key=len)
+        print(
+            f"rince: no file can have so long a name: {longest[:60]!r}…, {len(longest)} letters in a path of "
+            f"{len(whole)}; give another",
+            file=sys.stderr,
+        )
         sys.exit(BAD_INPUT)
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] == "rince":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -102,12 +103,11 @@ def evaluate(
 
 
 def _refuse_unfinished(run: TrainedRun) -> None:
-    folder = run.folder
-    reached = run.step if run.file == CHECKPOINT else int(load_checkpoint(folder / CHECKPOINT, {"step"})["step"])
+    reached = run.step if run.file == CHECKPOINT else int(load_checkpoint(run.folder / CHECKPOINT, {"step"})["step"])
     if reached < run.steps:
         raise DataError(
-            f"{folder} stopped at step {reached} of {run.steps}; finish it with `rince train --resume {folder}`, or "
-            "judge it as it is with --unfinished"
+            f"{run.folder} stopped at step {reached} of {run.steps}; finish it with `rince train --resume {run.folder}`"
+            ", or judge it as it is with --unfinished"
         )
 
 
@@ -389,9 +389,9 @@ def evaluate_files(
 
 def read_results(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """Results and figures of a run that was evaluated, or a clear error."""
-    for name in (RESULTS, FIGURES):
-        if not (folder / name).is_file():
-            raise DataError(f"{folder} was not evaluated: it has no {name}; run `rince evaluate {folder}` first")
+    absent = [name for name in (RESULTS, FIGURES) if not os.path.isfile(folder / name)]
+    if absent:
+        raise DataError(f"{folder} was not evaluated: it has no {absent[0]}; run `rince evaluate {folder}` first")
     try:
         results, figures = (json.loads((folder / name).read_text()) for name in (RESULTS, FIGURES))
     except json.JSONDecodeError as error:

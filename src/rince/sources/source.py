@@ -18,7 +18,7 @@ from torch import Tensor
 
 from rince.devices import has_float64
 from rince.errors import ConfigError
-from rince.files import file_digests_once
+from rince.files import file_digests_once, readable
 from rince.hierarchy.levels import no_own_paths
 from rince.terminal import shown_progress
 
@@ -155,7 +155,8 @@ class Source(ABC):
 
     def place(self, row: int) -> str:
         """Where a person finds a sample: its file, if it has one."""
-        return str(self.file(row) or self.name(row))
+        file = self.file(row)
+        return self.name(row) if file is None else readable(str(file))
 
     def own_paths(self, taxonomy: str) -> list[tuple[str, ...]]:
         """The paths of the classes by a taxonomy that stands in the data: `"column"` or `"folders"`."""

@@ -25,7 +25,7 @@ import torch
 import rince
 from rince.config import Recipe, changed_settings, load_run_recipe, read_run_recipe
 from rince.errors import ConfigError, DataError
-from rince.files import write_whole
+from rince.files import readable, write_whole
 
 try:
     import fcntl
@@ -38,6 +38,8 @@ BEST = "best.ckpt"
 
 def create_run(folder: Path, recipe: Recipe) -> None:
     """A new run folder with its recipe; refuses one that holds anything already."""
+    if readable(str(folder)) != str(folder):  # safetensors opens no such path
+        raise ConfigError(f"the path of the run folder, {readable(str(folder))}, is not UTF-8; choose another --out")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if any(folder.iterdir()):
@@ -51,7 +53,7 @@ def create_run(folder: Path, recipe: Recipe) -> None:
 def recipe_of(folder: Path) -> Recipe:
     """The recipe of a run that exists, of today or of before."""
     path = folder / RECIPE
-    if not path.is_file():
+    if not os.path.isfile(path):  # false, not an error, for what can be no file
         raise ConfigError(f"{folder} is no run: it has no {RECIPE}; give the folder you passed as --out")
     return load_run_recipe(path)
 
