@@ -59,6 +59,7 @@ EXPORT = "tests/evaluation/test_export.py"
 FEATURES = "tests/unit/test_features.py"
 NETWORKS = "tests/unit/test_networks.py"
 PRETRAINED = "tests/train/test_pretrained.py"
+IDENTITY = "tests/train/test_identity.py"
 
 BREAKAGES = (
     # Search: ties, and samples that lie in the gallery, too.
@@ -113,6 +114,12 @@ BREAKAGES = (
     Breakage("no-room-around-the-centre", "ROOM = 256 / 224", "ROOM = 1.0", "tests/unit/test_centre.py -k room"),
     Breakage(
         "room-around-small-images", "if shorter > size else size", "if size else size", "tests/unit/test_centre.py"
+    ),
+    Breakage(
+        "thin-neighbour-unseen",
+        "max(1, round(side / max(image.size) * THUMB))",
+        "round(side / max(image.size) * THUMB)",
+        "tests/unit/test_centre.py -k among_neighbours",
     ),
     # Training: a step of momentum contrast.
     Breakage(
@@ -556,6 +563,77 @@ BREAKAGES = (
         'return ""',
         f"{RESUME} -k another_file",
     ),
+    # Identity: what does not belong together does not meet.
+    Breakage(
+        "recipe-edited-while-it-stood-still",
+        "    check_recipe(folder, recipe, saved)\n        check_network",
+        "    check_network",
+        f"{IDENTITY} -k edited",
+    ),
+    Breakage(
+        "judged-by-another-recipe",
+        "    check_recipe(folder, recipe, saved)\n    check_network",
+        "    check_network",
+        f"{IDENTITY} -k edited",
+    ),
+    Breakage("no-key-may-change", "name not in MAY_CHANGE and", "", f"{IDENTITY} -k may_change"),
+    Breakage(
+        "judged-on-other-training-samples",
+        "run.check_trained_on(self.train)",
+        "pass",
+        f"{IDENTITY} -k replaced",
+    ),
+    Breakage("other-pictures-beside-the-numbers", "album.refuse_others()", "pass", f"{IDENTITY} -k pictures"),
+    Breakage("table-of-different-samples", 'if known != sides["test"]:', "if False:", f"{IDENTITY} -k table"),
+    Breakage(
+        "judged-by-ranks-of-today",
+        'if self.noted("ranks") not in',
+        'if "" not in',
+        f"{IDENTITY} -k ranks_that_are_not",
+    ),
+    Breakage(
+        "results-of-an-older-checkpoint-in-a-table",
+        'results["checkpoint"] == file_digest_once',
+        "file_digest_once",
+        "tests/recipes/test_reproduce.py -k numbers_of_its_table",
+    ),
+    Breakage(
+        "lone-sample-refused",
+        "values.numel() == values.shape[1]",
+        "values.numel() == 0",
+        "tests/train/test_lone_sample.py -k 'one_value or same_bits'",
+    ),
+    Breakage(
+        "lone-sample-leaves-training",
+        'if norm.__dict__.pop("lone", False):',
+        "if False:",
+        "tests/train/test_lone_sample.py -k one_value",
+    ),
+    # Files that are not what they should be.
+    Breakage(
+        "names-as-bytes-say",
+        'os.fsencode(name).decode("utf-8", "backslashreplace")',
+        "name",
+        "tests/unit/test_hostile_files.py -k not_utf8",
+    ),
+    Breakage(
+        "labels-of-two-types",
+        "if _is_text(there) != _is_text(kind):",
+        "if False:",
+        "tests/unit/test_hostile_files.py -k two_types",
+    ),
+    Breakage(
+        "labels-of-another-split-forgotten",
+        "values |= set(pc.unique(other[name]).to_pylist())",
+        "pass",
+        "tests/unit/test_hostile_files.py -k several_widths",
+    ),
+    Breakage(
+        "label-asks-for-all-memory",
+        "(highest := max(values, default=-1)) >= MOST",
+        "(highest := min(max(values, default=-1), 9)) >= MOST",
+        "tests/unit/test_hostile_files.py -k several_widths",
+    ),
     # Judging: probe, retrieval, outliers, geometry.
     Breakage(
         "auroc-swapped",
@@ -898,8 +976,8 @@ BREAKAGES = (
     ),
     Breakage(
         "trained-ranks-not-judged",
-        "rank_source=ranks if ranks is not None",
-        "rank_source=None if ranks is not None",
+        "rank_source=None if self.on else run.class_ranks",
+        "rank_source=None if self.run else run.class_ranks",
         f"{DOORS} -k ranks_of",
     ),
     Breakage("copies-not-averaged", "source.copies, -1).mean(dim=1)", "source.copies, -1)[:, 0]", VIDEOS),

@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import sys
 from collections.abc import Callable
 from contextlib import suppress
@@ -462,6 +464,8 @@ def main(run: Callable[[], object] = app) -> None:
     from rince.memory import keep_freed_memory
 
     keep_freed_memory()
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # as of stderr: names of files need not be UTF-8
     try:
         run()
     except RinceError as error:
@@ -478,6 +482,9 @@ def main(run: Callable[[], object] = app) -> None:
         sys.exit(INTERRUPTED)
     except OSError as error:  # what the system refuses is no bug of ours
         where = f"{error.filename}: " if error.filename else ""
+        if error.errno == errno.ENAMETOOLONG:
+            longest = max(Path(str(error.filename)).parts, key=len)
+            where = f"no file can have a name of {len(longest)} letters, {longest[:60]!r}…: "
         _tell(f"rince: the system refuses: {where}{error.strerror or error}")
         sys.exit(BAD_INPUT)
 

@@ -230,6 +230,11 @@ def cache_folder(what: str) -> Path:
     return folder
 
 
+def readable(name: str) -> str:
+    r"""A name of a file as text that can be written anywhere: bytes that are not UTF-8 become `\xe9`."""
+    return os.fsencode(name).decode("utf-8", "backslashreplace")
+
+
 def file_digest(path: Path) -> str:
     """sha256 of a file's content."""
     with path.open("rb") as file:

@@ -36,7 +36,7 @@ from rince.evaluation.metrics.accuracy import BEST_TEST, FINETUNED
 from rince.evaluation.metrics.detection import AUROC
 from rince.evaluation.metrics.metric import Named
 from rince.evaluation.queries import QUERIES, Queries, mean_over_seeds, read_queries
-from rince.files import write_whole
+from rince.files import file_digest_once, write_whole
 from rince.hierarchy.class_lists import outlier_name
 from rince.report import differences
 from rince.report.differences import Compared, columns_of, packed, unpacked
@@ -347,8 +347,9 @@ def is_done(job: Job) -> bool:
     return (
         {named.name for named in wanted} <= results["metrics"].keys()
         and results["step"] == results["of_steps"]
-        and (job.folder / CHECKPOINT).exists()
         and (job.folder / QUERIES).exists()
+        and (job.folder / CHECKPOINT).exists()
+        and results["checkpoint"] == file_digest_once(job.folder / results.get("checkpoint_file", CHECKPOINT))
     )
 
 

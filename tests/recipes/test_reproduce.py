@@ -1,6 +1,7 @@
 """`rince reproduce` on a table of its own: runs, skips, resumes, goes on past a failure, and tells the truth."""
 
 import csv
+import hashlib
 import json
 import os
 import signal
@@ -202,8 +203,8 @@ def test_a_run_is_done_when_the_numbers_of_its_table_are_there(tmp_path):
     for name in ("last.ckpt", "queries.safetensors"):
         (tmp_path / "run" / name).touch()
 
-    def done(names, **wanted):
-        results = {"metrics": dict.fromkeys(names, 0.5), "step": 3, "of_steps": 3}
+    def done(names, checkpoint=hashlib.sha256(b"").hexdigest(), **wanted):
+        results = {"metrics": dict.fromkeys(names, 0.5), "step": 3, "of_steps": 3, "checkpoint": checkpoint}
         (tmp_path / "run" / "results.json").write_text(json.dumps(results))
         job = reproduce.Job("r", 1, "video/rince-uni", overrides, tmp_path / "run", **wanted)
         return reproduce.is_done(job)
@@ -214,6 +215,7 @@ def test_a_run_is_done_when_the_numbers_of_its_table_are_there(tmp_path):
     assert not done(["probe/accuracy"], finetuned_on=(str(kth),))
     assert done(["outliers/b/auroc"], outliers=("a/b",))
     assert not done(["outliers/b/auroc_tied"], outliers=("a/b",))
+    assert not done(["outliers/b/auroc"], checkpoint="0" * 64, outliers=("a/b",)), "trained on since it was judged"
     (tmp_path / "run" / "queries.safetensors").unlink()  # judged by an older rince
     assert not done(["outliers/b/auroc"], outliers=("a/b",))
 

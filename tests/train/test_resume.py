@@ -1,5 +1,6 @@
 """A run killed at any moment and resumed is the run that was not: weights, bank, optimizer, metrics, to the bit."""
 
+import json
 import os
 import signal
 import subprocess
@@ -14,7 +15,7 @@ import yaml
 from rince.errors import DataError
 from rince.sources.images import load_images
 from rince.train import record
-from rince.train.checkpoint import save_checkpoint
+from rince.train.checkpoint import load_checkpoint, save_checkpoint
 from rince.train.record import locked
 from train.tiny import STEPS, rince, rince_process, write_recipe
 
@@ -142,14 +143,19 @@ def foreign(run):
 
 
 def other_architecture(run):
+    """Of a run of before, whose checkpoint does not hold its recipe."""
     text = (run / "recipe.yaml").read_text()
     assert "width: 4\n" in text
     (run / "recipe.yaml").write_text(text.replace("width: 4\n", "width: 8\n"))
+    state = load_checkpoint(run / "last.ckpt", {"recipe"})
+    del state["recipe"]
+    save_checkpoint(run / "last.ckpt", state)
 
 
 def other_data(run):
-    text = (run / "recipe.yaml").read_text()
-    (run / "recipe.yaml").write_text(text.replace("limit: 200", "limit: 100"))
+    facts = json.loads((run / "environment.json").read_text())
+    facts["data"]["train"] = "0" * 64
+    (run / "environment.json").write_text(json.dumps(facts))
 
 
 def lost_metrics(run):

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from PIL import Image
 from torch.profiler import ProfilerActivity, profile
 
+from rince.evaluation.lookup import THUMB, Found, Neighbour, draw_neighbours
 from rince.sources.image_files import ImageFiles
 from rince.sources.images import ImageData
 from rince.views.centre import resized_centre, resized_sides
@@ -79,6 +80,31 @@ def test_a_thin_picture_is_never_made_whole(shape):
         seen = files(array, size=224).plain(torch.tensor([0]))[0].permute(1, 2, 0).numpy()
     assert max(event.cpu_memory_usage for event in watched.events()) < 2**22  # bytes
     assert np.abs(seen - expected).max() <= 1.001
+
+
+@pytest.mark.parametrize("kind", ["PNG", "JPEG"])
+@pytest.mark.parametrize("shape", [(1, 10_000), (10_000, 1), (3, 4000)])
+def test_a_crop_of_a_thin_picture_is_all_that_training_makes_of_it(shape, kind):
+    images = files(noise(*shape), size=224, kind=kind)
+    pixels = torch.from_numpy(images.pixels(0)).permute(1, 2, 0).numpy()
+    images.load(torch.tensor([0]), [0], seed=0, epoch=9)  # whatever is kept from a first time
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as watched:
+        made = images.load(torch.tensor([0]), [0, 1], seed=0, epoch=0)
+    assert max(event.cpu_memory_usage for event in watched.events()) < 2**22  # bytes
+    for crop, drawn in zip(made.crops[0], made.parameters, strict=True):
+        top, left, height, width = drawn.boxes[0].tolist()
+        assert height * width <= min(shape) * 4 * min(shape)  # a crop is hardly longer than wide, and so is small
+        box = (left, top, left + width, top + height)
+        expected = np.array(Image.fromarray(pixels).crop(box).resize((224, 224), Image.Resampling.BILINEAR))
+        assert np.abs(crop.permute(1, 2, 0).numpy().astype(int) - expected).max() <= 1
+
+
+def test_a_thin_picture_can_be_seen_among_neighbours(tmp_path):
+    gallery = files(np.full((1, 10_000, 3), 10, np.uint8), np.full((20, 30, 3), 20, np.uint8), size=8)
+    draw_neighbours([Found("", 0, [Neighbour("", 1.0, 1, "")], "")], gallery, gallery, tmp_path / "seen.png")
+    seen = np.asarray(Image.open(tmp_path / "seen.png"))
+    where = [np.argwhere((seen == value).all(axis=2)) for value in (10, 20)]
+    assert [(np.ptp(place, axis=0) + 1).tolist() for place in where] == [[1, THUMB], [round(THUMB * 2 / 3), THUMB]]
 
 
 @given(st.integers(1, 70), st.integers(1, 70), st.integers(1, 40))

@@ -389,7 +389,7 @@ def test_labels_that_are_numbers_are_in_the_order_of_numbers(tmp_path):
         ("path,label,split,ranges\n1.avi,a,train,5-3\n", "line 2 of .* has the frame range '5-3'"),
         ("path,label,split,ranges\n1.avi,a,train,0-3\n", "has the frame range '0-3'; ranges are such as '1-95"),
         ("path,label,split\n9.avi,a,train\n", "none of the 1 videos that split 'train' of .* lists is there"),
-        ("path,label,split\n", "has no split 'train'; there are none: no file ends in .avi"),
+        ("path,label,split\n", "has no split 'train'; there are none: nothing is listed, or no file ends in .avi"),
     ],
 )
 def test_bad_manifests(tmp_path, text, message):

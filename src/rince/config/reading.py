@@ -119,7 +119,12 @@ def _layered(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
 
 def load_run_recipe(path: Path) -> Recipe:
     """The recipe that a run was started with, also by an older rince."""
-    return validate(upgraded(_parse(_file_text(path), str(path))), str(path))
+    return read_run_recipe(_file_text(path), str(path))
+
+
+def read_run_recipe(text: str, source: str) -> Recipe:
+    """The same from its text; `source` names it in errors."""
+    return validate(upgraded(_parse(text, source)), source)
 
 
 def validate(values: dict[str, Any], source: str) -> Recipe:

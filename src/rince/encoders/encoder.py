@@ -113,6 +113,32 @@ def feature_width(backbone: nn.Module, batch: Any) -> int:
     return found.shape[1]
 
 
+def take_lone_samples(network: nn.Module) -> bool:
+    """Lets batch normalisation train on one sample: one value of a channel has no variance, and torch refuses it.
+
+    Such a layer normalises such a batch by its running statistics, which stay as they are. Nothing else changes.
+
+    Returns:
+        Whether there is such a layer.
+    """
+    norms = [each for each in network.modules() if isinstance(each, nn.modules.batchnorm._BatchNorm) and each.training]
+    for norm in norms:
+        norm.register_forward_pre_hook(_judge_lone_sample)
+        norm.register_forward_hook(_train_again, always_call=True)
+    return bool(norms)
+
+
+def _judge_lone_sample(norm: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+    values = inputs[0]
+    if norm.training and values.numel() == values.shape[1]:
+        norm.lone, norm.training = True, False  # type: ignore[assignment]
+
+
+def _train_again(norm: nn.Module, *_: Any) -> None:
+    if norm.__dict__.pop("lone", False):
+        norm.training = True
+
+
 def shapes_of(batch: Any) -> str:
     """What a batch looks like, for a person."""
     if isinstance(batch, dict):

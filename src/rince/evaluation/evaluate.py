@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -30,7 +31,7 @@ from rince.sources.splits import other_set, set_name
 from rince.terminal import Say, Tell, nobody
 from rince.train.checkpoint import load_checkpoint
 from rince.train.record import BEST, CHECKPOINT
-from rince.train.setup import NOTHING, Brought, build_ranks
+from rince.train.setup import NOTHING, Brought
 
 RESULTS, FIGURES = "results.json", "figures.json"
 VALIDATION = "validation"  # the split that `data.validation` makes
@@ -102,12 +103,11 @@ def evaluate(
 
 
 def _refuse_unfinished(run: TrainedRun) -> None:
-    folder = run.folder
-    reached = run.step if run.file == CHECKPOINT else int(load_checkpoint(folder / CHECKPOINT, {"step"})["step"])
+    reached = run.step if run.file == CHECKPOINT else int(load_checkpoint(run.folder / CHECKPOINT, {"step"})["step"])
     if reached < run.steps:
         raise DataError(
-            f"{folder} stopped at step {reached} of {run.steps}; finish it with `rince train --resume {folder}`, or "
-            "judge it as it is with --unfinished"
+            f"{run.folder} stopped at step {reached} of {run.steps}; finish it with `rince train --resume {run.folder}`"
+            ", or judge it as it is with --unfinished"
         )
 
 
@@ -129,6 +129,7 @@ def _facts(run: TrainedRun, sets: dict[str, Any]) -> dict[str, Any]:
         "place": run.place,
         "samples": of_sides(lambda noted: len(noted["labels"])),
         "data": of_sides(lambda noted: noted["fingerprint"]),
+        "content": of_sides(lambda noted: noted["content"]),
         "rince": rince.__version__,
     }
 
@@ -154,6 +155,8 @@ class JudgedSet:
         if split == VALIDATION and self.data.validation:
             self.splits = TRAINED, HELD_OUT
         self.train, self.test = (run.open(which, self.data if self.on else None) for which in self.splits)
+        if not self.on and self.splits[0] != TRAINED:
+            run.check_trained_on(self.train)
         if self.train.class_names != self.test.class_names:
             raise DataError(f"the splits of {source!r} do not have the same classes; name them alike")
         self.levels = class_levels(self.train, self.data.taxonomy)
@@ -184,9 +187,6 @@ class JudgedSet:
         }
         self.outliers = {name: source.fingerprint for name, source in others.items()}
         classified, how = self._classified(finetune=finetune, tell=tell, say=say)
-        ranks = None
-        if run.recipe.ranks is not None and not self.on:
-            ranks = build_ranks(run.recipe, self.train, class_paths(self.train, self.data.taxonomy), run.brought)
         strangers = {name: _outliers(run, name, source, tell, say) for name, source in others.items()}
         verdict = judge(
             train,
@@ -196,7 +196,7 @@ class JudgedSet:
             after_head=run.has_head,
             probe=probe,
             epoch_features=None if drawn_anew is None else _epoch_features(run, drawn_anew),
-            rank_source=ranks if ranks is not None and ranks.by == "class" else None,
+            rank_source=None if self.on else run.class_ranks(self.train, say),
             rank_name=f"ranks.kind={run.recipe.ranks.kind}" if run.recipe.ranks else "",
             classified=classified,
             classifier=how,
@@ -209,8 +209,8 @@ class JudgedSet:
                 f"{len(self.train):,} samples that were trained on"
             )
         if self.test.copies > 1:
-            how_many = f"mean over {self.test.copies} views of a {self.test.thing}, spread evenly over it"
-            verdict.protocol["features"] = how_many
+            many = f"mean over {self.test.copies} views of a {self.test.thing}, spread evenly over it"
+            verdict.protocol["features"] = many
         return verdict
 
     @property
@@ -236,6 +236,7 @@ class JudgedSet:
         sides = {
             side: {
                 "fingerprint": source.fingerprint,
+                "content": source.content,
                 "labels": source.labels.tolist(),
                 "names": _file_names(source),
                 "contents": [content[:SHORT] for content in source.contents],
@@ -390,9 +391,9 @@ def evaluate_files(
 
 def read_results(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """Results and figures of a run that was evaluated, or a clear error."""
-    for name in (RESULTS, FIGURES):
-        if not (folder / name).is_file():
-            raise DataError(f"{folder} was not evaluated: it has no {name}; run `rince evaluate {folder}` first")
+    absent = [name for name in (RESULTS, FIGURES) if not os.path.isfile(folder / name)]
+    if absent:
+        raise DataError(f"{folder} was not evaluated: it has no {absent[0]}; run `rince evaluate {folder}` first")
     try:
         results, figures = (json.loads((folder / name).read_text()) for name in (RESULTS, FIGURES))
     except json.JSONDecodeError as error:

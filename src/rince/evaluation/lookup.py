@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple, get_args
 
 import torch
-from PIL import Image, ImageOps
+from PIL import Image
 from torch import Tensor
 
 from rince.errors import ConfigError
@@ -127,10 +127,16 @@ def draw_neighbours(found: list[Found], queries: Source, gallery: Source, out: P
         for x, picture in enumerate(row):
             apart = 2 * MARGIN if x else 0  # the query stands a little apart
             place = MARGIN + x * (THUMB + MARGIN) + apart, MARGIN + y * (THUMB + MARGIN)
-            sheet.paste(ImageOps.contain(as_image(picture), (THUMB, THUMB)), place)
+            sheet.paste(_small(as_image(picture)), place)
     written = io.BytesIO()
     sheet.save(written, format="PNG")
     write_out(out, written.getvalue())
+
+
+def _small(image: Image.Image) -> Image.Image:
+    """Its longer side as long as a thumbnail; of a picture of 1 × 10,000 pixels, too, something is left to see."""
+    high, wide = (max(1, round(side / max(image.size) * THUMB)) for side in (image.height, image.width))
+    return image.resize((wide, high))
 
 
 def as_image(picture: Tensor | None) -> Image.Image:

@@ -18,15 +18,17 @@ from rince.devices import best_device
 from rince.encoders.encoder import Encoder
 from rince.errors import DataError
 from rince.files import check_space, file_digest, fingerprint_of, write_whole
+from rince.hierarchy.levels import class_paths
+from rince.ranks import RankSource
 from rince.seals import read_tensors, sealed_tensors
 from rince.sources.feed import made_ahead
 from rince.sources.part import Part, names_of, others, validation_rows
 from rince.sources.source import Source, moved
 from rince.sources.splits import names_digest
-from rince.terminal import TellDone, mention
+from rince.terminal import Say, TellDone, mention, nobody
 from rince.train.checkpoint import check_network, load_checkpoint
-from rince.train.record import BEST, CHECKPOINT, noted_data, recipe_of
-from rince.train.setup import NOTHING, Brought, build_encoder, total_steps
+from rince.train.record import BEST, CHECKPOINT, ENVIRONMENT, check_recipe, noted_data, recipe_of
+from rince.train.setup import NOTHING, Brought, build_encoder, build_ranks, ranks_fingerprint, total_steps
 from rince.train.validation import Place, recorded
 
 FEATURES = "features"  # folder of a run
@@ -93,13 +95,52 @@ class TrainedRun:
         source: Source = self.recipe.prepared(given)
         return source
 
-    def _part(self, part: str) -> Part:
-        """One of the two parts, of the samples as they were trained on."""
+    def _whole(self) -> Source:
+        """The training samples as they were trained on: of clips, those that are long enough."""
         recipe = self.recipe
         found = self.brought.source or recipe.data.open(
             recipe.data.train_split, recipe.seen_views, own_keys=len(recipe.own_ranks)
         )
         whole: Source = recipe.prepared(found)
+        return whole
+
+    def noted(self, what: str) -> Any:
+        """What the run noted of its data when it began; None if nobody knows, or an older rince noted it otherwise."""
+        if not (self.folder / ENVIRONMENT).is_file():
+            return None
+        data, version = noted_data(self.folder)
+        return data.get(what) if version == rince.__version__ else None
+
+    def check_trained_on(self, samples: Source) -> None:
+        """Refuses training samples that are not those that it was trained on."""
+        before = self.noted("train")
+        if before in (None, samples.fingerprint) or before == self._whole().fingerprint:
+            return
+        raise DataError(
+            f"the {samples.thing}s of {samples.source!r} are not those that {self.folder} was trained on "
+            f"({samples.fingerprint[:12]} instead of {before[:12]}); restore them, or train it again"
+        )
+
+    def class_ranks(self, samples: Source, say: Say = nobody) -> RankSource | None:
+        """The ranks of classes that it was trained with; None if there are none, or what they are made from changed.
+
+        Args:
+            samples: that it was trained on.
+            say: is told if they have changed.
+        """
+        paths = class_paths(samples, self.recipe.data.taxonomy)
+        ranks = build_ranks(self.recipe, samples, paths, self.brought)
+        if ranks is None or ranks.by != "class":
+            return None
+        if self.noted("ranks") not in (None, ranks_fingerprint(paths, ranks)):
+            say(f"{self.folder} was trained with other ranks than its taxonomy gives now: it is not judged by them")
+            return None
+        return ranks
+
+    def _part(self, part: str) -> Part:
+        """One of the two parts, of the samples as they were trained on."""
+        whole, recipe = self._whole(), self.recipe
+        self.check_trained_on(whole)
         rows = validation_rows(whole, recipe.data.validation)
         noted = noted_data(self.folder)[0].get("validation") or {}
         if noted.get("names") != names_digest(names_of(whole, rows.tolist())):
@@ -138,6 +179,7 @@ def open_trained(
     if file == BEST and not (folder / BEST).is_file():
         raise DataError(f"{folder} has no {BEST}, which is kept where a run is judged as it goes: train.judge_every=1")
     saved = load_checkpoint(folder / file, {"encoder", "groups", "step", "steps_per_epoch"})
+    check_recipe(folder, recipe, saved)
     check_network(saved, recipe.model, folder)
     shape = tuple(saved.get("shape") or recipe.data.usual_shape(recipe.seen_views))
     encoder = build_encoder(recipe, shape, saved["groups"], brought=brought.encoder, features=saved.get("features"))

@@ -30,7 +30,9 @@ def read_class_list(source: str) -> tuple[str, ...]:
         try:
             text = Path(source).read_text("utf-8-sig")
         except UnicodeDecodeError as error:
-            raise DataError(f"class list {source!r} is not UTF-8 text (byte {error.start})") from None
+            raise DataError(f"class list {source!r} is not UTF-8 text (byte {error.start}); save it as UTF-8") from None
+        except OSError as error:
+            raise DataError(f"class list {source!r} cannot be read: {error.strerror or error}") from None
     else:
         close = difflib.get_close_matches(source, shipped_lists(), n=1)
         guess = f"did you mean {close[0]!r}? " if close else ""
@@ -54,7 +56,7 @@ def _lines(text: str) -> tuple[str, ...]:
 def _yaml_names(text: str, source: str) -> tuple[str, ...]:
     try:
         found = yaml.safe_load(text)
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, RecursionError, ValueError) as error:  # the last of dates that are none
         raise DataError(f"class list {source!r} is not YAML: {' '.join(str(error).split())}") from None
     if not isinstance(found, list) or not all(isinstance(name, str) for name in found):
         raise DataError(f"class list {source!r} must hold a list of names, such as `- poodle`; quote what is no text")

@@ -94,7 +94,7 @@ def _from_yaml(text: str, source: str) -> Taxonomy:
     try:
         _refuse_repeated_keys(yaml.compose(text, Loader=yaml.SafeLoader), source, set())
         content = yaml.safe_load(text)
-    except (yaml.YAMLError, RecursionError) as error:
+    except (yaml.YAMLError, RecursionError, ValueError) as error:  # the last of dates that are none
         mark = getattr(error, "problem_mark", None)
         where = f", line {mark.line + 1}" if mark else ""
         reason = getattr(error, "problem", None) or "it cannot be parsed"

@@ -18,8 +18,8 @@ class Album:
     """One side of a set: its samples may be gone, and others may have come since.
 
     Args:
-        noted: of the samples, as they were judged: `labels`, `fingerprint`, and where they have files of their own
-            `names` and `contents`.
+        noted: of the samples, as they were judged: `labels`, `fingerprint`, `content` (the same without a network's
+            part in it), and where they have files of their own `names` and `contents`.
         reopen: the source as it is now.
         folder: of the run, for messages.
     """
@@ -27,6 +27,7 @@ class Album:
     def __init__(self, noted: Mapping[str, Any], reopen: Callable[[], Source], folder: str) -> None:
         self.labels = torch.tensor(noted["labels"], dtype=torch.int64)
         self.fingerprint: str = noted["fingerprint"]
+        self.content: str = noted.get("content", self.fingerprint)
         self.names: list[str] | None = noted["names"]
         self._contents: list[str] = noted["contents"]
         self._reopen, self._folder = reopen, folder

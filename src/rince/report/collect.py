@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from rince.config import Recipe
+from rince.config import Recipe, settings_of
 from rince.errors import ConfigError, DataError
 from rince.evaluation.evaluate import read_results, regrouped, reopened
 from rince.evaluation.queries import Queries, read_queries
@@ -21,9 +21,6 @@ from rince.sources.splits import other_set
 from rince.terminal import Tell
 from rince.train.record import CHECKPOINT, METRICS, noted_data
 from rince.train.setup import Brought
-
-# Settings that change how a run is kept, not what comes out of it.
-NO_DIFFERENCE = ("seed", "about", "paper", "save", "log", "data.workers")
 
 
 @dataclass(frozen=True)
@@ -204,7 +201,7 @@ def _refuse_other_data(shown: Shown, first: Shown) -> None:
     pairs = [(first.data, shown.data)]
     pairs += [(first.sets[name], shown.sets[name]) for name in shown.sets if name in first.sets]
     for theirs, own in pairs:
-        if own.test.fingerprint != theirs.test.fingerprint:
+        if own.test.content != theirs.test.content:
             things = f"{own.thing}s"
             raise DataError(
                 f"{both} they were tested on different {things} ({theirs.source!r}, {len(theirs.test):,} {things}, and "
@@ -276,20 +273,5 @@ def _name(runs: list[tuple[Path, Recipe]]) -> tuple[list[str], list[str]]:
 
 
 def _settings(recipe: Recipe) -> dict[str, str]:
-    """Dotted name → value of all settings that can change what comes out, but for the seed."""
-    flat: dict[str, str] = {}
-
-    def walk(value: Any, path: str) -> None:
-        if path in NO_DIFFERENCE:
-            return
-        if isinstance(value, dict):
-            for key, below in value.items():
-                walk(below, f"{path}.{key}" if path else key)
-        elif isinstance(value, list | tuple) and value and isinstance(value[0], dict):
-            for number, below in enumerate(value):
-                walk(below, f"{path}.{number}")
-        else:
-            flat[path] = str(value)
-
-    walk(recipe.model_dump(), "")
-    return flat
+    """All settings that can change what comes out, but for the seed."""
+    return {name: value for name, value in settings_of(recipe).items() if name != "seed"}

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
+from rince.errors import DataError
 from rince.evaluation.evidence import Place
 from rince.evaluation.metrics import parse
 from rince.evaluation.metrics.accuracy import PROBE
@@ -146,6 +147,7 @@ def beside_the_paper(table: str, results: dict[str, list[dict[str, Any]]]) -> Ta
         results: row → results of its seeds; rows may be missing, and those that it does not name come last.
     """
     known = paper_tables()[table]
+    _refuse_different_data([(row, each) for row, group in results.items() for each in group])
     measured = list(dict.fromkeys(name for group in results.values() for each in group for name in each["metrics"]))
     usual = [name for name in headline(measured) if parse(name).metric in USUAL]
     more = [name for name in known.get("more_columns", []) if fitting(measured, name)]
@@ -155,6 +157,20 @@ def beside_the_paper(table: str, results: dict[str, list[dict[str, Any]]]) -> Ta
     names = dict.fromkeys([*(known.get("rows") or known["runs"]), *results])
     rows = [_row(name, results.get(name, []), metrics, table, name) for name in names]
     return Table(tuple(metrics), tuple(_marked(rows, metrics)))
+
+
+def _refuse_different_data(results: Sequence[tuple[str, dict[str, Any]]]) -> None:
+    """Numbers of one column are of the same test samples, by their content; results of before do not say theirs."""
+    first: dict[str, tuple[str, str]] = {}
+    for row, result in results:
+        told = f"{row}, seed {result['seed']}"
+        for name, sides in result.get("content", {}).items():
+            known, of = first.setdefault(name, (sides["test"], told))
+            if known != sides["test"]:
+                raise DataError(
+                    f"{of} and {told} cannot stand in one table: they were tested on different samples of {name!r} "
+                    f"({known[:12]} and {sides['test'][:12]}); restore the data and run `rince evaluate` again"
+                )
 
 
 def _row(name: str, group: list[dict[str, Any]], metrics: Sequence[str], table: str | None, row: str | None) -> Row:

@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from rince.errors import DataError
-from rince.files import file_digest_once, file_digests_once, fingerprint_of
+from rince.files import file_digest_once, file_digests_once, fingerprint_of, readable
 from rince.hierarchy.levels import column_paths, no_own_paths
 from rince.ranks import even_paths
 from rince.sources.image_file import OpenedImage, Pixels
@@ -373,7 +373,7 @@ def _scan(
         pair
         for entry in entries
         if entry.is_dir()
-        for pair in _scan(folder / entry.name, (*path, entry.name), source, (*ancestors, real))
+        for pair in _scan(folder / entry.name, (*path, readable(entry.name)), source, (*ancestors, real))
     ]
     if images and below:
         raise DataError(
@@ -394,4 +394,4 @@ def _digest(item: Path | bytes) -> str:
 
 
 def _below(path: Path, source: str) -> str:
-    return path.relative_to(source).as_posix() if path.is_relative_to(source) else path.name
+    return readable(path.relative_to(source).as_posix() if path.is_relative_to(source) else path.name)

@@ -22,6 +22,8 @@ from rince.sources.tables import Reader, Split, find_column, first_line, kept_na
 
 IMAGE_COLUMNS, LABEL_COLUMNS, SUPERCLASS_COLUMNS = ("img", "image"), ("fine_label", "label"), ("coarse_label",)
 
+MOST = 2**24  # classes, far above any data: a label that is an id of something would ask for all memory
+
 Labels = np.ndarray[tuple[int], np.dtype[np.int64]]
 
 
@@ -54,7 +56,21 @@ def _read_parquet(parts: list[Path], columns: list[str]) -> pa.Table:
     try:
         return pa.concat_tables(tables)
     except pa.ArrowException as error:
-        raise DataError(f"{', '.join(map(str, parts))} are one split but differ in their columns") from error
+        raise DataError(
+            f"{', '.join(map(str, parts))} are one split but differ in their columns{_difference(tables)}; write them "
+            "alike"
+        ) from error
+
+
+def _difference(tables: list[pa.Table]) -> str:
+    """The first column that does not hold the same in all tables, in a few words."""
+    first = tables[0].schema
+    for schema in (table.schema for table in tables[1:]):
+        for name in {**dict.fromkeys(first.names), **dict.fromkeys(schema.names)}:
+            there = [each.field(name).type if name in each.names else "not there" for each in (first, schema)]
+            if there[0] != there[1]:
+                return f": {name!r} is {there[0]} and {there[1]}"
+    return ""
 
 
 def _split_of(file: Path) -> str:
@@ -153,17 +169,32 @@ def _image_column(source: str, name: str, column: pa.ChunkedArray) -> tuple[pa.C
 def _class_names(name: str, table: pa.Table, others: list[Reader], where: str) -> tuple[str, ...]:
     """The names in the file, or else the values of all splits, so that labels agree between splits."""
     kind = table[name].type
-    if not pa.types.is_integer(kind) and not _is_text(kind):
+    if not _is_label(kind):
         raise DataError(f"{where} holds {kind}, but labels are integers or strings; name another column")
     if found := kept_names(table.schema, name):
         return found
     values: set[Any] = set(pc.unique(table[name]).to_pylist())
     for read in others:
         other = read([name])
-        if name in other.column_names and other[name].type == kind:
-            values |= set(pc.unique(other[name]).to_pylist())
+        there = other[name].type if name in other.column_names else pa.null()
+        if not _is_label(there):  # a test split whose labels nobody may know
+            continue
+        if _is_text(there) != _is_text(kind):
+            raise DataError(f"{where} holds {kind}, and {there} in another split; write labels alike in all splits")
+        values |= set(pc.unique(other[name]).to_pylist())
     values -= {None}
-    return tuple(sorted(values)) if _is_text(kind) else tuple(map(str, range(max(values, default=-1) + 1)))
+    if _is_text(kind):
+        return tuple(sorted(values))
+    if (highest := max(values, default=-1)) >= MOST:
+        raise DataError(
+            f"{where} holds label {highest:,}, and labels without names count the classes from 0; write names, or "
+            "number the classes"
+        )
+    return tuple(map(str, range(highest + 1)))
+
+
+def _is_label(kind: pa.DataType) -> bool:
+    return _is_text(kind) or bool(pa.types.is_integer(kind))
 
 
 def _is_text(kind: pa.DataType) -> bool:

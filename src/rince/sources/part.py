@@ -41,8 +41,15 @@ class Part(Source):
     @property
     def fingerprint(self) -> str:
         """sha256 over that of the whole, and the rows."""
-        rows = self.part_rows.numpy().tobytes()
-        return hashlib.sha256(f"{self.whole.fingerprint} ".encode() + rows).hexdigest()
+        return self._some_of(self.whole.fingerprint)
+
+    @property
+    def content(self) -> str:
+        """The same of the samples as they lie there."""
+        return self._some_of(self.whole.content)
+
+    def _some_of(self, whole: str) -> str:
+        return hashlib.sha256(f"{whole} ".encode() + self.part_rows.numpy().tobytes()).hexdigest()
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from rince.devices import has_float64
 from rince.errors import ConfigError
-from rince.files import file_digests_once
+from rince.files import file_digests_once, readable
 from rince.hierarchy.levels import no_own_paths
 from rince.terminal import shown_progress
 
@@ -82,6 +82,11 @@ class Source(ABC):
     @abstractmethod
     def fingerprint(self) -> str:
         """See above."""
+
+    @property
+    def content(self) -> str:
+        """The fingerprint of the samples as they lie there, whatever a network is given of them."""
+        return self.fingerprint
 
     @property
     @abstractmethod
@@ -150,7 +155,8 @@ class Source(ABC):
 
     def place(self, row: int) -> str:
         """Where a person finds a sample: its file, if it has one."""
-        return str(self.file(row) or self.name(row))
+        file = self.file(row)
+        return self.name(row) if file is None else readable(str(file))
 
     def own_paths(self, taxonomy: str) -> list[tuple[str, ...]]:
         """The paths of the classes by a taxonomy that stands in the data: `"column"` or `"folders"`."""
@@ -182,6 +188,11 @@ class Wrapped(Source):
         self.source, self.labels, self.class_names = inner.source, inner.labels, inner.class_names
         # Class variables elsewhere; here they are those of what is wrapped.
         self.__dict__ |= {"thing": inner.thing, "moves": inner.moves, "knows_content": inner.knows_content}
+
+    @property
+    def content(self) -> str:
+        """As before."""
+        return self.inner.content
 
     def preview(self, row: int) -> Preview:
         """As before."""

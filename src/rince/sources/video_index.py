@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from rince.errors import ConfigError, DataError
+from rince.files import readable
 from rince.sources.video_file import Track, inspect
 from rince.sources.video_layouts import Ranges, VideoList
 from rince.terminal import TellDone
@@ -81,7 +82,7 @@ class VideoIndex:
         """A video's path below its source."""
         source, path = Path(self.videos.source), self.videos.paths[row]
         top = source if source.is_dir() else source.parent
-        return path.relative_to(top).as_posix() if path.is_relative_to(top) else path.name
+        return readable(path.relative_to(top).as_posix() if path.is_relative_to(top) else path.name)
 
 
 def build_index(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -13,6 +14,7 @@ import torch
 from torch import Tensor
 
 from rince.errors import ConfigError, DataError
+from rince.files import readable
 from rince.sources.splits import SPLITS as USUAL_SPLITS
 from rince.sources.splits import split_folders
 
@@ -119,15 +121,17 @@ def _chosen(rows: list[ListedVideo], source: str, split: str) -> VideoList:
     wanted = [SPLITS.get(name, name) for name in split.split("+")]
     for name in wanted:
         if name not in known:
-            there = ", ".join(map(repr, sorted(known))) or "none: no file ends in " + " ".join(sorted(SUFFIXES))
+            nothing = f"none: nothing is listed, or no file ends in {' '.join(sorted(SUFFIXES))}"
+            there = ", ".join(map(repr, sorted(known))) or nothing
             raise DataError(f"{source!r} has no split {name!r}; there are {there}")
     names = {row.label for row in rows}
     numeric = all(re.fullmatch(r"\d+", name) for name in names)
     class_names = tuple(sorted(names, key=int) if numeric else sorted(names))
     number = {name: label for label, name in enumerate(class_names)}
     listed = [row for row in rows if row.split in wanted]
-    chosen = [row for row in listed if row.path.is_file()]
-    absent = tuple(row.path.name for row in listed if not row.path.is_file())
+    exists = [os.path.isfile(row.path) for row in listed]  # false for what can be no file, such as too long a name
+    chosen = [row for row, is_there in zip(listed, exists, strict=True) if is_there]
+    absent = tuple(row.path.name for row, is_there in zip(listed, exists, strict=True) if not is_there)
     if not chosen:
         raise DataError(
             f"none of the {len(listed)} videos that split {split!r} of {source!r} lists is there; the first would be "
@@ -162,7 +166,7 @@ def _folders(root: Path, _splits: Path | None, _number: int) -> Iterator[ListedV
     labels: dict[bool, Path] = {}
     for split, top in (split_folders(root, SPLITS) or {"train": root}).items():
         for path in video_files(top):
-            label = path.parent.relative_to(top).as_posix()
+            label = readable(path.parent.relative_to(top).as_posix())
             labels[label == "."] = path
             yield ListedVideo(path, UNLABELLED if label == "." else label, split)
     if len(labels) == 2:
@@ -196,7 +200,7 @@ def _kinetics(root: Path, splits: Path | None, number: int) -> Iterator[ListedVi
         for line, fields in _read_csv(file, ("youtube_id", "time_start", "time_end")):
             try:
                 times = "_".join(f"{round(float(fields[name])):06d}" for name in ("time_start", "time_end"))
-            except ValueError as error:
+            except (ValueError, OverflowError) as error:
                 raise DataError(f"line {line} of {str(file)!r} has times that are no numbers") from error
             name = fields["youtube_id"]
             path = found.get(f"{name}_{times}") or found.get(name) or root / split / f"{name}_{times}.mp4"
@@ -207,12 +211,17 @@ def _ucf(root: Path, splits: Path | None, number: int) -> Iterator[ListedVideo]:
     folder = _ucf_splits(root, splits)
     if folder is None:
         raise DataError(f"no folder {UCF_SPLITS!r} in or beside {str(root)!r} has classInd.txt; name it with `splits`")
-    names = [line.split(maxsplit=1)[1] for line in _lines(folder / "classInd.txt")]
+    index = folder / "classInd.txt"
+    names = [_fields(line, 2, index, "1 ApplyEyeMakeup")[1] for line in _lines(index)]
     yield from (ListedVideo(root / name, name, "unused") for name in names)  # so that labels are those of all classes
     for split in ("train", "test"):
-        for line in _lines(folder / f"{split}list0{number}.txt"):
+        file = folder / f"{split}list0{number}.txt"
+        for line in _lines(file):
             name = line.split()[0]
-            yield ListedVideo(root / name, name.split("/")[0], split)
+            label, slash, _ = name.partition("/")
+            if not label or not slash:
+                raise DataError(f"{str(file)!r} has the line {line[:80]!r}; lines are such as 'Archery/VIDEO.avi 3'")
+            yield ListedVideo(root / name, label, split)
 
 
 def _hmdb(root: Path, splits: Path | None, number: int) -> Iterator[ListedVideo]:
@@ -226,7 +235,7 @@ def _hmdb(root: Path, splits: Path | None, number: int) -> Iterator[ListedVideo]
     for file in sorted(folder.glob(f"*{ending}")):
         label = file.name.removesuffix(ending)
         for line in _lines(file):
-            name, flag = line.rsplit(maxsplit=1)
+            name, flag = _fields(line, 2, file, "VIDEO.avi 1", from_right=True)
             if flag not in HMDB_FLAGS:
                 raise DataError(f"{str(file)!r} has the flag {flag!r} for {name!r}; flags are 0, 1 and 2")
             yield ListedVideo(root / label / name, label, HMDB_FLAGS[flag])
@@ -278,23 +287,44 @@ def _kinetics_lists(root: Path) -> dict[str, Path]:
 
 def _read_csv(file: Path, columns: tuple[str, ...]) -> Iterator[tuple[int, dict[str, str]]]:
     """Line number and fields of every row."""
-    with file.open(newline="", encoding="utf-8-sig") as lines:
-        reader = csv.DictReader(lines)
+    reader = csv.DictReader(io.StringIO(_text(file), newline=""))
+    try:
         if missing := [name for name in columns if name not in (reader.fieldnames or ())]:
             raise DataError(
                 f"{str(file)!r} has no column {missing[0]!r}; its columns are {', '.join(reader.fieldnames or ())}"
             )
         for fields in reader:
             yield reader.line_num, {name: (value or "").strip() for name, value in fields.items() if name is not None}
+    except csv.Error as error:
+        raise DataError(f"line {reader.line_num} of {str(file)!r} is not CSV: {error}") from None
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise DataError(f"{str(file)!r} is not UTF-8 text (byte {error.start}); save it as UTF-8") from None
+    except OSError as error:
+        raise DataError(f"{str(file)!r} cannot be read: {error.strerror or error}") from None
+
+
+def _fields(line: str, number: int, file: Path, such_as: str, *, from_right: bool = False) -> list[str]:
+    """The words of a line, the last (or first) of which may hold spaces."""
+    found = line.rsplit(maxsplit=number - 1) if from_right else line.split(maxsplit=number - 1)
+    if len(found) < number:
+        raise DataError(f"{str(file)!r} has the line {line[:80]!r}; lines are such as {such_as!r}")
+    return found
 
 
 def _ranges(text: str, where: str) -> Ranges:
     """Frames counted from 1 with both ends, "1-95 96-185", as (first, stop) from 0; those that touch become one."""
     found = []
     for part in text.replace(",", " ").replace(";", " ").split():
-        match = re.fullmatch(r"(\d+)-(\d+)", part)
+        match = re.fullmatch(r"(\d{1,12})-(\d{1,12})", part)
         if not match or not 0 < int(match[1]) <= int(match[2]):
-            raise DataError(f"{where} has the frame range {part!r}; ranges are such as '1-95 120-185', counted from 1")
+            raise DataError(
+                f"{where} has the frame range {part[:40]!r}; ranges are such as '1-95 120-185', counted from 1"
+            )
         found.append((int(match[1]) - 1, int(match[2])))
     merged: list[tuple[int, int]] = []
     for first, stop in sorted(found):  # KTH's own list has ranges out of order, and some that share a frame
@@ -308,7 +338,7 @@ def _ranges(text: str, where: str) -> Ranges:
 def _lines(file: Path) -> list[str]:
     if not file.is_file():
         raise DataError(f"{str(file.parent)!r} has no {file.name!r}; official splits need it")
-    return [line.strip() for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
+    return [line.strip() for line in _text(file).splitlines() if line.strip()]
 
 
 def video_files(root: Path) -> Iterator[Path]:

@@ -25,7 +25,7 @@ from rince.methods.method import Given, Method, Outcome
 from rince.sources.feed import Feed, Step
 from rince.train.checkpoint import check_network, load_checkpoint
 from rince.train.progress import Progress
-from rince.train.record import CHECKPOINT, METRICS, Metrics, check_data, locked, new_run
+from rince.train.record import CHECKPOINT, METRICS, Metrics, check_data, check_recipe, locked, new_run
 from rince.train.runtime import Runtime, check_logger, is_first_process, make_logger
 from rince.train.schedules import learning_rates, plateau_factor
 from rince.train.setup import (
@@ -35,6 +35,7 @@ from rince.train.setup import (
     build_encoder,
     build_parts,
     check_brought,
+    lone_samples,
     rehearse,
     start_from,
     total_steps,
@@ -72,11 +73,14 @@ def train(
     with ExitStack() as held:
         if resume and is_first_process():  # before anything is read that another process might still change
             held.enter_context(locked(folder))
-        parts = build_parts(recipe, brought)
         goes_on = resume and (folder / CHECKPOINT).exists()
-        if goes_on and recipe.model.identity:
-            check_network(load_checkpoint(folder / CHECKPOINT, STATE), recipe.model, folder)
-        encoder, told = _first_encoder(recipe, parts, brought, fresh=not goes_on)
+        if goes_on:  # told before anything is computed
+            saved = load_checkpoint(folder / CHECKPOINT, STATE)
+            check_recipe(folder, recipe, saved)
+            check_network(saved, recipe.model, folder)
+            del saved
+        parts = build_parts(recipe, brought)
+        encoder, told = _first_encoder(recipe, parts, brought, runtime, fresh=not goes_on)
         if (brought != NOTHING or recipe.model.identity) and not resume:  # a network that is not ours
             rehearse(recipe, parts, encoder)
         validation = Validation(recipe, parts, encoder, judge)
@@ -97,7 +101,9 @@ def _unused_terms(recipe: Recipe, parts: Parts) -> str:
     return unused and f"ranks: there are {parts.rank_count}; {unused} (data.taxonomy gives ranks)"
 
 
-def _first_encoder(recipe: Recipe, parts: Parts, brought: Brought, *, fresh: bool) -> tuple[Encoder, str]:
+def _first_encoder(
+    recipe: Recipe, parts: Parts, brought: Brought, runtime: Runtime, *, fresh: bool
+) -> tuple[Encoder, str]:
     """The encoder before its first step, and what there is to say about its start."""
     example = parts.source.plain(torch.arange(1)) if brought.encoder is not None else None
     encoder = build_encoder(recipe, parts.source.shape, parts.group_counts, brought=brought.encoder, example=example)
@@ -108,7 +114,8 @@ def _first_encoder(recipe: Recipe, parts: Parts, brought: Brought, *, fresh: boo
         every = parts.trained.plain(torch.arange(len(parts.trained)))
         assert isinstance(every, Tensor)  # an adapter takes vectors
         encoder.backbone.start_on(every)
-    return encoder, told
+    lone = lone_samples(recipe, parts.order, encoder, runtime.processes)
+    return encoder, "\n".join(filter(None, [told, lone]))
 
 
 def _train(
@@ -232,7 +239,7 @@ def training_seconds(recipe: Recipe, parts: Parts, *, limit: float = 5.0) -> flo
 
 def _seconds_per_step(recipe: Recipe, parts: Parts, limit: float) -> float:
     runtime = Runtime(1, recipe.train.precision)
-    state, method = _start(recipe, parts, _first_encoder(recipe, parts, NOTHING, fresh=False)[0], runtime)
+    state, method = _start(recipe, parts, _first_encoder(recipe, parts, NOTHING, runtime, fresh=False)[0], runtime)
     began = now = 0.0
     for number, step in enumerate(_feed(recipe, parts, runtime).steps(0, state.steps_per_epoch)):
         method.step(state.encoder, step, logged=False)
@@ -296,7 +303,8 @@ def _start(recipe: Recipe, parts: Parts, raw: Encoder, runtime: Runtime) -> tupl
     encoder, wrapped = runtime.wrap(raw, optimizer)
     steps, shape = parts.order.steps_per_epoch, parts.source.shape
     identity = recipe.model.identity
-    return State(encoder, raw, method.modules(), wrapped, shape, parts.group_counts, steps, identity), method
+    groups, text = parts.group_counts, recipe.to_yaml()
+    return State(encoder, raw, method.modules(), wrapped, shape, groups, steps, identity, text), method
 
 
 def _optimizer(recipe: Recipe, encoder: Encoder) -> torch.optim.Optimizer:

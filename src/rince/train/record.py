@@ -23,9 +23,9 @@ from typing import Any, Self
 import torch
 
 import rince
-from rince.config import Recipe, load_run_recipe
+from rince.config import Recipe, changed_settings, load_run_recipe, read_run_recipe
 from rince.errors import ConfigError, DataError, WriteError
-from rince.files import clear_unfinished, unwritten, write_whole
+from rince.files import clear_unfinished, readable, unwritten, write_whole
 
 try:
     import fcntl
@@ -41,6 +41,8 @@ BEGUN = {RECIPE, ENVIRONMENT, METRICS}  # all that a run has before its first ch
 @contextmanager
 def new_run(folder: Path, recipe: Recipe) -> Iterator[None]:
     """A new run folder with its recipe, locked; refuses one that holds anything, but for a start that saved nothing."""
+    if readable(str(folder)) != str(folder):  # safetensors opens no such path
+        raise ConfigError(f"the path of the run folder, {readable(str(folder))}, is not UTF-8; choose another --out")
     text = recipe.to_yaml()
     _refuse_taken(folder, text)  # before anything is put there
     with locked(folder):
@@ -69,9 +71,28 @@ def _refuse_taken(folder: Path, recipe: str) -> set[str]:
 def recipe_of(folder: Path) -> Recipe:
     """The recipe of a run that exists, of today or of before."""
     path = folder / RECIPE
-    if not path.is_file():
+    if not os.path.isfile(path):  # false, not an error, for what can be no file
         raise ConfigError(f"{folder} is no run: it has no {RECIPE}; give the folder you passed as --out")
     return load_run_recipe(path)
+
+
+def check_recipe(folder: Path, recipe: Recipe, saved: dict[str, Any]) -> None:
+    """Refuses a recipe that is not the one that a checkpoint of the run was trained by.
+
+    Args:
+        folder: of the run.
+        recipe: as it is now.
+        saved: the checkpoint, which says its own; one of before says nothing.
+    """
+    text = saved.get("recipe")
+    if text is None or text == recipe.to_yaml():
+        return
+    changed = changed_settings(recipe, read_run_recipe(str(text), f"the recipe in the checkpoint of {folder}"))
+    if changed:
+        raise ConfigError(
+            f"{folder / RECIPE} is not the recipe that the run was trained by: {'; '.join(changed)}. Restore it, or "
+            "start a new run"
+        )
 
 
 def write_environment(folder: Path, data: dict[str, Any], notes: Sequence[str]) -> None:

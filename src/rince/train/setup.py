@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from rince.config import Recipe
-from rince.encoders.encoder import Encoder, feature_width
+from rince.encoders.encoder import Encoder, feature_width, take_lone_samples
 from rince.errors import ConfigError, DataError
 from rince.hierarchy.given import Ranked
 from rince.hierarchy.levels import class_levels, class_paths, group_numbers
@@ -100,8 +100,7 @@ class Parts:
     @property
     def fingerprint(self) -> str:
         """sha256 over what ranks are made from: a run must not go on with other ranks than it began with."""
-        ranks = "" if self.rank_source is None else self.rank_source.fingerprint
-        return hashlib.sha256(f"{self.paths!r} {ranks}".encode()).hexdigest()
+        return ranks_fingerprint(self.paths, self.rank_source)
 
 
 def check_brought(recipe: Recipe, brought: Brought) -> None:
@@ -164,6 +163,12 @@ def build_ranks(
     check_rank_source(found, f"ranks.kind={recipe.ranks.kind}")
     ranked: RankSource = found
     return ranked
+
+
+def ranks_fingerprint(paths: list[tuple[str, ...]], rank_source: RankSource | None) -> str:
+    """sha256 over what ranks are made from, as a run notes it."""
+    ranks = "" if rank_source is None else rank_source.fingerprint
+    return hashlib.sha256(f"{paths!r} {ranks}".encode()).hexdigest()
 
 
 def check_rank_source(found: Any, name: str) -> None:
@@ -247,6 +252,18 @@ def build_encoder(
         if features is None:
             features = feature_width(backbone, torch.zeros(2, *shape) if example is None else example)
         return Encoder(backbone, recipe.method.head(features, recipe.model, groups), feature_dim=features)
+
+
+def lone_samples(recipe: Recipe, order: BatchOrder, encoder: Encoder, processes: int) -> str:
+    """Makes an encoder ready for one sample at a time, if a batch can have a part of one; says so in a sentence."""
+    last = len(order.ids(0, order.steps_per_epoch - 1))
+    if not recipe.method.trains or last // processes // recipe.train.accumulate > 1 or not take_lone_samples(encoder):
+        return ""
+    return (
+        f"batches: the last of an epoch has {last} sample{'s' if last > 1 else ''}"
+        + (", in parts" if last > 1 else "")
+        + "; batch normalisation with one value of a channel takes its running statistics"
+    )
 
 
 def start_from(encoder: Encoder, place: Path) -> str:

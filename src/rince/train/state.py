@@ -32,6 +32,7 @@ class State:
     groups: list[int]
     steps_per_epoch: int
     network: str  # identity of a frozen network, whose features the encoder takes
+    recipe: str  # that all of it comes from, as text
     step: int = 0
     validation: list[float] = field(default_factory=list)  # loss of the samples held out, after every epoch
     best: dict[str, Any] = field(default_factory=dict)  # step and score of the best checkpoint so far, if any is judged
@@ -45,6 +46,7 @@ class State:
             "features": self.raw.feature_dim,
             "groups": self.groups,
             "network": self.network,
+            "recipe": self.recipe,
             "steps_per_epoch": self.steps_per_epoch,
             "optimizer": self.optimizer.state_dict(),
             "precision": runtime.precision_state(),
