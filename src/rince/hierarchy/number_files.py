@@ -58,7 +58,8 @@ def read_columns(path: Path, columns: Sequence[str], samples: int) -> Tensor:
         raise DataError(f"{path} has {len(rows) - 1:,} rows for {samples:,} training images; one for each is needed")
     places = [header.index(name) for name in columns]
     try:
-        return torch.tensor([[float(row[place]) for place in places] for row in rows[1:]])
+        numbers = [[float(row[place]) for place in places] for row in rows[1:]]
+        return torch.tensor(numbers, dtype=torch.float64)  # seconds and metres have more digits than float32
     except (ValueError, IndexError) as error:
         raise DataError(f"{path} must hold numbers in {', '.join(columns)}: {error}") from None
 
