@@ -390,10 +390,9 @@ def term_values(
     for rank, term in enumerate(terms, start=1):
         logits = similarities * (1.0 / term.temperature)
         positive = term.positive_mask(rank, ranks)
-        used = positive.any(dim=1)
+        used = positive.view(torch.uint8).amax(dim=1) > 0  # as any(dim=1), by vectorised instructions
         if outside is None:
-            # A query without positives has no opponents: whatever they are, NaN too, no gradient reaches them.
-            opponents = _logsumexp(((ranks == NEGATIVE) | (ranks > rank)) & used[:, None], logits)
+            opponents = _logsumexp(_rows_where(used, (ranks == NEGATIVE) | (ranks > rank)), logits)
         elif rank < len(terms):
             opponents = torch.logaddexp(_logsumexp(ranks > rank, logits), outside[:, rank - 1])
         else:
@@ -430,6 +429,13 @@ def _contains(ranks: Tensor, rank: int) -> Tensor:
         return (ranks == rank).any(dim=1)
     # The same by vectorised instructions: torch compares int8 one by one, ten times slower.
     return (ranks.view(torch.uint8) ^ rank).amin(dim=1) == 0
+
+
+def _rows_where(used: Tensor, mask: Tensor) -> Tensor:
+    """The mask for queries that have positives. Others have no opponents: no gradient reaches them, be they NaN."""
+    if looking_is_free(used.device) and not torch.compiler.is_compiling() and used.all():
+        return mask  # as a rule, and a pass less
+    return mask & used[:, None]
 
 
 def _logsumexp(mask: Tensor, logits: Tensor) -> Tensor:
