@@ -85,13 +85,13 @@ def whole_number(value: object, name: str, *, lowest: int = 1) -> int:
     return number
 
 
-def shown(value: object) -> str:
+def shown(value: object, longest: int = 60) -> str:
     """A value in a message, cut where it is long."""
     try:
         text = " ".join(repr(value).split())
     except ValueError:  # Python writes no integer of more than 4,300 digits
         return "a very long integer"
-    return text if len(text) <= 60 else f"{text[:57]}…"
+    return text if len(text) <= longest else f"{text[: longest - 1]}…"
 
 
 def unit_rows(vectors: Tensor) -> Tensor:

@@ -77,12 +77,11 @@ def read_matrix(path: Path) -> Tensor:
             if isinstance(found, np.ndarray)
             else next(found[n] for n in ("features", "similarity", *found.files) if n in found.files)
         )
-        matrix = torch.from_numpy(np.ascontiguousarray(array, dtype=np.float32))
     except Exception as error:  # damaged in one of many ways
         raise DataError(f"{path} cannot be read as {path.suffix} ({type(error).__name__}: {error})") from None
-    if matrix.ndim != 2:
-        raise DataError(f"{path} must hold a matrix, got shape {tuple(matrix.shape)}")
-    return matrix
+    if array.ndim != 2 or array.dtype.kind not in "fiu":
+        raise DataError(f"{path} must hold a matrix of numbers, got {array.dtype} of shape {array.shape}")
+    return torch.from_numpy(np.ascontiguousarray(array, np.float64 if array.dtype == np.float64 else np.float32))
 
 
 def _entry(path: Path, name: str) -> np.ndarray | None:
