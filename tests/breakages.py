@@ -322,7 +322,7 @@ BREAKAGES = (
     # Loss.
     Breakage(
         "excluded-is-a-negative",
-        "similarities.masked_fill_(ranks < 0, -torch.inf)",
+        "similarities.view(-1).index_fill_(0, _places(ranks.numpy() < 0), -torch.inf)",
         "pass",
         "tests/unit/test_blockwise.py -k equals_the_dense_loss",
     ),
@@ -334,8 +334,8 @@ BREAKAGES = (
     ),
     Breakage(
         "divisor-ignored",
-        "own_divisor if divisor is None else divisor, None)",
-        "own_divisor, None)",
+        "per_rank = self._share(similarities, ranks, divisor, None)",
+        "per_rank = self._share(similarities, ranks, counted, None)",
         "tests/unit/test_blockwise.py -k add_up",
     ),
     Breakage(
@@ -387,7 +387,7 @@ BREAKAGES = (
     ),
     Breakage(
         "random-vectors-are-neighbours",
-        "ranks.masked_fill_(candidate_labels == RANDOM, NEGATIVE)",
+        "ranks.masked_fill_(others == RANDOM, NEGATIVE)",
         "pass",
         "tests/unit/test_sources.py -k near",
     ),
@@ -556,10 +556,12 @@ BREAKAGES = (
         "tests/train/test_methods.py -k 'learns and dropout'",
     ),
     Breakage("metrics-written-twice", "os.truncate(path, position)", "pass", f"{RESUME} -k while_a_checkpoint"),
-    Breakage("other-ranks-of-classes-accepted", "return _digest(self.table)", 'return ""', f"{RESUME} -k another_file"),
+    Breakage(
+        "other-ranks-of-classes-accepted", "return digest_of(self.table)", 'return ""', f"{RESUME} -k another_file"
+    ),
     Breakage(
         "other-ranks-of-samples-accepted",
-        "return _digest(self.vectors, self._limits)",
+        "return digest_of(self.vectors, self._limits)",
         'return ""',
         f"{RESUME} -k another_file",
     ),
@@ -893,8 +895,8 @@ BREAKAGES = (
     ),
     Breakage(
         "in-batch-one-view",
-        "embeddings = torch.cat([encoder(view) for view in step.views])",
-        "embeddings = torch.cat([encoder(step.views[0])] * len(step.views))",
+        "embeddings = embedded(encoder, step.views)",
+        "embeddings = embedded(encoder, step.views[:1] * len(step.views))",
         f"{VECTORS} -k naive_loop",
     ),
     Breakage(

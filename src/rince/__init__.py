@@ -25,8 +25,9 @@ if TYPE_CHECKING:
         ranked_info_nce_from_embeddings,
     )
     from rince.momentum import MomentumTwin
-    from rince.ranks import EXCLUDED, NEGATIVE, InstanceRanks, SampleRanks, TableRanks, view_ranks
+    from rince.ranks import EXCLUDED, NEGATIVE, InstanceRanks, TableRanks, view_ranks
     from rince.run import Run, fit, open_run
+    from rince.sample_ranks import SampleRanks
 
 __version__ = "0.2.0.dev0"
 
@@ -55,7 +56,7 @@ __all__ = [
 ]
 
 _ROOMS = ("encoders", "evaluation", "sources")  # imported when they are first looked into
-_load = load_on_use(__name__, __all__, ("errors", "ranks", "bank", "momentum", "loss", "run"))
+_load = load_on_use(__name__, __all__, ("errors", "ranks", "sample_ranks", "bank", "momentum", "loss", "run"))
 
 
 def __getattr__(name: str) -> Any:

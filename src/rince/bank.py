@@ -10,7 +10,8 @@ from torch import Tensor, nn
 
 from rince.devices import looking_is_free
 from rince.errors import ConfigError, DataError, ShapeError
-from rince.ranks import NO_LABEL, RANDOM, UNFILLED
+from rince.inputs import Numbers, as_tensor, whole_number
+from rince.ranks import NO_LABEL, RANDOM, UNFILLED, is_integer
 
 
 class MemoryBank(nn.Module):
@@ -40,46 +41,66 @@ class MemoryBank(nn.Module):
 
     def __init__(self, size: int, dim: int, *, start: Literal["empty", "random"] = "empty", seed: int = 0) -> None:
         super().__init__()
-        if size < 1 or dim < 1:
-            raise ConfigError(f"a bank needs a size and a dim of at least 1, got size={size} and dim={dim}")
+        size, dim = whole_number(size, "size"), whole_number(dim, "dim")
         if start not in ("empty", "random"):
             raise ConfigError(f"start must be 'empty' or 'random', got {start!r}")
-        if start == "random":
-            noise = torch.randn(size, dim, generator=torch.Generator().manual_seed(seed))
-            keys, label = F.normalize(noise, dim=1), RANDOM
-        else:
-            keys, label = torch.zeros(size, dim), UNFILLED
-        self.register_buffer("keys", keys)
-        self.register_buffer("labels", torch.full((size,), label))
-        self.register_buffer("_cursor", torch.zeros((), dtype=torch.long))
+        # Tensors made in inference mode could never be written to outside of it.
+        with torch.inference_mode(False), torch.no_grad():
+            try:
+                keys, label = torch.zeros(size, dim), UNFILLED
+            except (RuntimeError, TypeError):
+                raise ConfigError(f"a bank of {size} keys of {dim} numbers does not fit into memory") from None
+            if start == "random":
+                noise = torch.randn(size, dim, generator=torch.Generator().manual_seed(seed))
+                keys, label = F.normalize(noise, dim=1), RANDOM
+            self.register_buffer("keys", keys)
+            self.register_buffer("labels", torch.full((size,), label))
+            self.register_buffer("_cursor", torch.zeros((), dtype=torch.long))
 
     @torch.no_grad()
-    def push(self, keys: Tensor, labels: Tensor) -> None:
+    def push(self, keys: Numbers, labels: Numbers) -> None:
         """Writes a batch of keys over the oldest ones, in place.
 
         Args:
             keys: `(batch, dim)`, detached, of unit length; at most `size` of them.
             labels: `(batch,)` integers from 0.
         """
+        keys, labels = self.vectors(keys, "keys"), as_tensor(labels, "labels", like=self.labels)
         self._check_push(keys, labels)
+        keys, labels = keys.to(self.keys.dtype), labels.to(self.labels.dtype)
         if looking_is_free(keys.device):
             _check_pushed_values(keys, labels)
         else:  # NaN keys and wrong labels are kept: they turn the next loss into NaN
             labels = torch.where(labels < 0, NO_LABEL, labels)
+        self._leave_inference_mode()
         slots = (self._cursor + torch.arange(len(keys), device=self.keys.device)) % len(self.keys)
-        self.keys.index_copy_(0, slots, keys.to(self.keys.dtype))
-        self.labels.index_copy_(0, slots, labels.to(self.labels.dtype))
+        self.keys.index_copy_(0, slots, keys)
+        self.labels.index_copy_(0, slots, labels)
         self._cursor.copy_((self._cursor + len(keys)) % len(self.keys))
 
-    def similarities(self, queries: Tensor) -> Tensor:
+    def similarities(self, queries: Numbers) -> Tensor:
         """`(queries, dim)` → `(queries, size)` cosine similarities to every slot, filled or not.
 
         Taken against a copy of the keys where a gradient will be wanted, so that a push before `.backward()` is safe.
         """
-        if queries.ndim != 2 or queries.shape[1] != self.keys.shape[1]:
-            raise ShapeError(f"queries must be (number, {self.keys.shape[1]}), got {tuple(queries.shape)}")
+        queries = self.vectors(queries, "queries")
         keys = self.keys.clone() if queries.requires_grad and torch.is_grad_enabled() else self.keys
         return queries @ keys.to(queries.dtype).T
+
+    def vectors(self, values: Numbers, name: str) -> Tensor:
+        """Floating-point vectors that can be compared with the keys of this bank, or a clear error.
+
+        Args:
+            values: `(number, dim)`.
+            name: what the error calls them.
+        """
+        vectors, dim = as_tensor(values, name, like=self.keys), self.keys.shape[1]
+        if vectors.ndim != 2 or vectors.shape[1] != dim or vectors.is_complex():
+            raise ShapeError(
+                f"{name} must be (number, {dim}) for this bank, got {vectors.dtype} of shape {tuple(vectors.shape)}; a "
+                "bank has the width of the encoder's embeddings"
+            )
+        return vectors if vectors.is_floating_point() else vectors.to(self.keys.dtype)
 
     def __len__(self) -> int:
         """How many slots are filled."""
@@ -89,11 +110,15 @@ class MemoryBank(nn.Module):
         """Size and width, for `print(bank)`."""
         return f"size={len(self.keys)}, dim={self.keys.shape[1]}"
 
+    def _leave_inference_mode(self) -> None:
+        """Buffers that were moved within that mode are tensors that nothing outside of it may write to."""
+        if self.keys.is_inference() and not torch.is_inference_mode_enabled():
+            for name, buffer in list(self.named_buffers()):
+                setattr(self, name, buffer.clone())
+
     def _check_push(self, keys: Tensor, labels: Tensor) -> None:
-        size, dim = self.keys.shape
-        if keys.ndim != 2 or keys.shape[1] != dim:
-            raise ShapeError(f"keys must be (batch, {dim}) for this bank, got {tuple(keys.shape)}")
-        if labels.shape != keys.shape[:1] or labels.is_floating_point() or labels.dtype == torch.bool:
+        size = len(self.keys)
+        if labels.shape != keys.shape[:1] or not is_integer(labels):
             raise ShapeError(
                 f"labels must be one integer per key, ({len(keys)},), got {labels.dtype} of shape {tuple(labels.shape)}"
             )
@@ -109,8 +134,9 @@ class MemoryBank(nn.Module):
 def _check_pushed_values(keys: Tensor, labels: Tensor) -> None:
     if not keys.isfinite().all():
         raise DataError(
-            f"{int((~keys.isfinite()).any(dim=1).sum())} of {len(keys)} keys hold NaN or infinite values; nothing "
-            "was pushed. Lower the learning rate, or look for a zero vector that was normalised"
+            f"{int((~keys.isfinite()).any(dim=1).sum())} of {len(keys)} keys hold NaN or infinite values, as "
+            f"{str(keys.dtype).removeprefix('torch.')}; nothing was pushed. Lower the learning rate, or look for a "
+            "zero vector that was normalised"
         )
     if len(labels) and int(labels.min()) < 0:
         raise DataError(f"labels start at 0, got {int(labels.min())}: -1 marks an unfilled slot and -2 a random vector")

@@ -25,6 +25,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from rince.checks import divides, why_not_divided
 from rince.devices import looking_is_free, nan_unless
 from rince.ranks import all_allowed
 
@@ -85,7 +86,8 @@ class _Blockwise(torch.autograd.Function):
         gradients = [
             torch.zeros_like(x) if want else None for x, want in zip((queries, candidates), wanted, strict=True)
         ]
-        with torch.autocast(queries.device.type, enabled=False):
+        # Within a block autograd is used, which `torch.inference_mode` of the caller would forbid.
+        with torch.inference_mode(False), torch.no_grad(), torch.autocast(queries.device.type, enabled=False):
             per_rank, used, sound = _all_blocks(queries, candidates, job, *gradients)
         total = per_rank.sum() * job.rank_weight
         # An excluded NaN reaches the gradient alone, by 0 · NaN: let the caller see it.
@@ -122,6 +124,9 @@ def _all_blocks(
         used += more_used
         divisor += more_divisor
     if job.divisor is not None:
+        sound = sound & divides(job.divisor, divisor)
+        if looking_is_free(queries.device) and not sound:
+            raise why_not_divided(job.divisor)
         divisor = job.divisor
     inner, looks = _Inner(job, queries.device.type), looking_is_free(queries.device)
     buffers_needed = len(job.temperatures) if looks else 1

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import get_args
+from typing import TYPE_CHECKING, get_args
 
 import torch
 from torch import Tensor
 
-from rince.blockwise import RankRows
 from rince.errors import ConfigError, DataError, ShapeError
-from rince.ranks import EXCLUDED, NO_RANK
+from rince.inputs import as_tensor
+from rince.ranks import EXCLUDED, NO_RANK, is_integer
+
+if TYPE_CHECKING:
+    from rince.blockwise import RankRows
 
 
 def check_choice(name: str, value: object, choices: object) -> None:
@@ -64,7 +67,7 @@ def check_embeddings(queries: Tensor, candidates: Tensor, ranks: Tensor | RankRo
 
 def check_ranks_tensor(ranks: Tensor, device: torch.device) -> None:
     """Refuses ranks that are no integers, or elsewhere."""
-    if ranks.is_floating_point() or ranks.is_complex() or ranks.dtype == torch.bool:
+    if not is_integer(ranks):
         raise ShapeError(
             f"ranks must be integers (1 … R, 0 negative, -1 excluded), got {ranks.dtype}; convert with .to(torch.int8)"
         )
@@ -91,13 +94,35 @@ def check_rank_values(ranks: Tensor, terms: int) -> None:
         raise DataError(f"ranks holds {lowest}; use 1 … R for positives, 0 for negatives and -1 for excluded")
 
 
+def check_divisor(divisor: Tensor, terms: int) -> None:
+    """Refuses divisors that do not fit the terms."""
+    if divisor.shape != (terms,) or divisor.is_complex():
+        raise ShapeError(
+            f"divisor must hold one number for each of {terms} terms, got {divisor.dtype} of shape "
+            f"{tuple(divisor.shape)}"
+        )
+
+
+def divides(divisor: Tensor, counted: Tensor) -> Tensor:
+    """0-dim bool, on their device: whether every term that these queries add to is divided by a positive number."""
+    return ((counted == 0) | ((divisor > 0) & divisor.isfinite())).all()
+
+
+def why_not_divided(divisor: Tensor) -> DataError:
+    """The error to raise where that does not hold."""
+    return DataError(
+        f"divisor must be positive for every term that has positives, got {divisor.tolist()}; it is the sum of "
+        "count(ranks) over all parts of the batch"
+    )
+
+
 def checked_rows(ranks: Tensor | RankRows, candidates: int, device: torch.device) -> RankRows:
     """Rows of the rank matrix, wherever they come from."""
     if isinstance(ranks, Tensor):
         return lambda start, stop: ranks[start:stop]
 
     def rows(start: int, stop: int) -> Tensor:
-        block = ranks(start, stop)
+        block = as_tensor(ranks(start, stop), "ranks")
         if tuple(block.shape) != (stop - start, candidates):
             raise ShapeError(
                 f"ranks({start}, {stop}) must return rows {start} to {stop - 1} of the rank matrix, a tensor of shape "

@@ -483,8 +483,8 @@ def main(run: Callable[[], object] = app) -> None:
     except OSError as error:  # what the system refuses is no bug of ours
         where = f"{error.filename}: " if error.filename else ""
         if error.errno == errno.ENAMETOOLONG:
-            longest = max(Path(str(error.filename)).parts, key=len)
-            where = f"no file can have a name of {len(longest)} letters, {longest[:60]!r}…: "
+            whole, longest = str(error.filename), max(Path(str(error.filename)).parts, key=len)
+            where = f"{longest[:60]!r}…, {len(longest)} letters in a path of {len(whole)}: "
         _tell(f"rince: the system refuses: {where}{error.strerror or error}")
         sys.exit(BAD_INPUT)
 

@@ -13,6 +13,7 @@ Everything is computed in log space and stays finite, gradient included, whateve
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol, Self
@@ -24,15 +25,19 @@ from torch import Tensor, nn
 from rince.blockwise import LOG_OF_NOTHING, VANISHES, BlockwiseJob, RankRows, blockwise_loss
 from rince.checks import (
     check_choice,
+    check_divisor,
     check_embeddings,
     check_rank_values,
     check_similarities,
     checked_rows,
+    divides,
+    why_not_divided,
     why_not_finite,
 )
 from rince.devices import looking_is_free, nan_unless
 from rince.errors import ConfigError, DataError
-from rince.ranks import EXCLUDED, NEGATIVE, all_allowed
+from rince.inputs import Numbers, as_tensor, shown, whole_number
+from rince.ranks import EXCLUDED, HIGHEST_RANK, NEGATIVE, all_allowed
 
 Positives = Literal["in", "out"]
 OverPositives = Literal["mean", "sum", "pooled"]
@@ -61,8 +66,8 @@ class RankTerm:
         temperature = self.temperature
         if isinstance(temperature, bool) or not isinstance(temperature, (int, float)):
             raise ConfigError(f"temperature must be a number, got {temperature!r}")
-        if not (math.isfinite(temperature) and temperature > 0):
-            raise ConfigError(f"temperature must be positive, got {temperature!r}; common values are 0.07 to 0.5")
+        if not 0 < temperature <= sys.float_info.max:
+            raise ConfigError(f"temperature must be positive, got {shown(temperature)}; common values are 0.07 to 0.5")
         check_choice("positives", self.positives, Positives)
 
     def positive_mask(self, rank: int, ranks: Tensor) -> Tensor:
@@ -108,8 +113,8 @@ class RankedLoss(Protocol):
 
 
 def ranked_info_nce(
-    similarities: Tensor,
-    ranks: Tensor,
+    similarities: Numbers,
+    ranks: Numbers,
     terms: Sequence[RankTerm],
     *,
     over_positives: OverPositives = "mean",
@@ -127,7 +132,7 @@ def ranked_info_nce(
 
     Args:
         similarities: `(queries, candidates)` cosine similarities, before any temperature. Half precision is
-            computed in float32.
+            computed in float32. Here as everywhere, arrays and lists are taken as well as tensors.
         ranks: `(queries, candidates)` integers, int8 for choice: 1 … R, 0 negative, -1 excluded.
         terms: one per rank; see `RankTerm`.
         over_positives: how an "out" term adds up: `"mean"` over the positives of a query; their `"sum"`, the
@@ -155,9 +160,9 @@ def ranked_info_nce(
 
 
 def ranked_info_nce_from_embeddings(  # noqa: D417 - the rest is documented once, in ranked_info_nce
-    queries: Tensor,
-    candidates: Tensor,
-    ranks: Tensor | RankRows,
+    queries: Numbers,
+    candidates: Numbers,
+    ranks: Numbers | RankRows,
     terms: Sequence[RankTerm],
     *,
     over_positives: OverPositives = "mean",
@@ -241,7 +246,7 @@ class RankedInfoNCE(nn.Module):
         """RINCE-uni (Eq. 12): one positive per rank, where inside and outside are the same."""
         return cls.in_(temperatures, **options)
 
-    def forward(self, similarities: Tensor, ranks: Tensor, divisor: Tensor | None = None) -> LossOutput:
+    def forward(self, similarities: Numbers, ranks: Numbers, divisor: Numbers | None = None) -> LossOutput:
         """The loss of `(queries, candidates)` similarities and their ranks.
 
         Args:
@@ -250,36 +255,48 @@ class RankedInfoNCE(nn.Module):
             divisor: `(terms,)`, what every ℓᵢ is divided by where these queries are a part of a larger batch: the sum
                 of `count(ranks)` over its parts. By default they are the batch.
         """
+        similarities = as_tensor(similarities, "similarities")
+        ranks = as_tensor(ranks, "ranks", like=similarities)
         check_similarities(similarities, ranks)
         if similarities.dtype in (torch.float16, torch.bfloat16):
             similarities = similarities.float()
         if similarities.shape[1] == 0:  # an excluded candidate changes nothing and spares an empty reduction
             similarities, ranks = F.pad(similarities, (0, 1)), F.pad(ranks, (0, 1), value=EXCLUDED)
-        used, own_divisor = self._count(ranks)
-        per_rank = self._share(similarities, ranks, own_divisor if divisor is None else divisor, None)
+        used, counted = self._count(ranks)
+        divisor = counted if divisor is None else as_tensor(divisor, "divisor", like=similarities)
+        check_divisor(divisor, len(self.terms))
+        per_rank = self._share(similarities, ranks, divisor, None)
         total = per_rank.sum() if self.over_ranks == "sum" else per_rank.mean()
         if not looking_is_free(similarities.device):
-            total = nan_unless(all_allowed(ranks, len(self.terms)), total)
+            total = nan_unless(all_allowed(ranks, len(self.terms)) & divides(divisor, counted), total)
         elif not torch.compiler.is_compiling():  # looking at values would break the graph
             check_rank_values(ranks, len(self.terms))
+            if not divides(divisor, counted):
+                raise why_not_divided(divisor)
             if not total.isfinite():
                 raise why_not_finite(similarities=similarities)
         return LossOutput(total, per_rank.detach(), used)
 
     def from_embeddings(
         self,
-        queries: Tensor,
-        candidates: Tensor,
-        ranks: Tensor | RankRows,
+        queries: Numbers,
+        candidates: Numbers,
+        ranks: Numbers | RankRows,
         *,
-        divisor: Tensor | None = None,
+        divisor: Numbers | None = None,
         block_size: int | None = None,
         compile: bool = False,
     ) -> LossOutput:
         """As `forward(queries @ candidates.T, ranks, divisor)`, see `ranked_info_nce_from_embeddings`."""
+        candidates = as_tensor(candidates, "candidates", like=queries if isinstance(queries, Tensor) else None)
+        queries = as_tensor(queries, "queries", like=candidates)
+        ranks = ranks if callable(ranks) else as_tensor(ranks, "ranks", like=queries)
         check_embeddings(queries, candidates, ranks)
-        if block_size is not None and block_size < 1:
-            raise ConfigError(f"block_size must be at least 1, got {block_size}; leave it out for a good one")
+        if divisor is not None:
+            divisor = as_tensor(divisor, "divisor", like=queries)
+            check_divisor(divisor, len(self.terms))
+        if block_size is not None:
+            block_size = whole_number(block_size, "block_size")
         if queries.dtype in (torch.float16, torch.bfloat16):
             queries, candidates = queries.float(), candidates.float()
         job = BlockwiseJob(
@@ -320,9 +337,9 @@ class RankedInfoNCE(nn.Module):
         """How many ranks have a term."""
         return len(self.terms)
 
-    def count(self, ranks: Tensor) -> Tensor:
+    def count(self, ranks: Numbers) -> Tensor:
         """`(terms,)`: what every ℓᵢ of these queries is divided by; adds up over the parts of a batch."""
-        return self._checked_count(ranks)[1]
+        return self._checked_count(as_tensor(ranks, "ranks"))[1]
 
     def extra_repr(self) -> str:
         """The terms and reductions, for `print(loss)`."""
@@ -373,18 +390,21 @@ def term_values(
     for rank, term in enumerate(terms, start=1):
         logits = similarities * (1.0 / term.temperature)
         positive = term.positive_mask(rank, ranks)
+        used = positive.view(torch.uint8).amax(dim=1) > 0  # as any(dim=1), by vectorised instructions
         if outside is None:
-            opponents = _logsumexp((ranks == NEGATIVE) | (ranks > rank), logits)
+            opponents = _logsumexp(_rows_where(used, (ranks == NEGATIVE) | (ranks > rank)), logits)
         elif rank < len(terms):
             opponents = torch.logaddexp(_logsumexp(ranks > rank, logits), outside[:, rank - 1])
         else:
             opponents = outside[:, rank - 1]
         if term.positives == "in":
             positives = _logsumexp(positive, logits)
-            no_positive = positives < LOG_OF_NOTHING / 2  # false for NaN, which must not pass for an empty rank
-            values.append(torch.where(no_positive, 0.0, _softplus(opponents - positives)))
+            vanished = positives < LOG_OF_NOTHING / 2  # there is none, or none above -inf; false for NaN
+            apart = torch.where(vanished, LOG_OF_NOTHING, opponents - positives)
+            values.append(torch.where(vanished & used, torch.inf, _softplus(apart)))
         else:
-            pairs = torch.where(positive, _softplus(opponents[:, None] - logits), 0.0)
+            apart = torch.where(positive, opponents[:, None] - logits, LOG_OF_NOTHING)  # whose softplus is exactly 0
+            pairs = _softplus(apart)
             count = torch.where(positive, 1.0, 0.0).sum(dim=1).clamp(min=1) if over_positives == "mean" else 1.0
             values.append(pairs.sum(dim=1) / count)
     return torch.stack(values, dim=1)
@@ -396,8 +416,9 @@ def linear_temperatures(first: float, last: float, ranks: int) -> tuple[float, .
     >>> linear_temperatures(0.1, 0.2, ranks=3)
     (0.1, 0.15, 0.2)
     """
-    if ranks < 1:
-        raise ConfigError(f"ranks must be at least 1, got {ranks}")
+    ranks = whole_number(ranks, "ranks")
+    if not (math.isfinite(first) and math.isfinite(last)):
+        raise ConfigError(f"temperatures must be numbers, got {first!r} and {last!r}")
     steps = max(ranks - 1, 1)
     return tuple(round(first + (last - first) * i / steps, 12) for i in range(ranks))
 
@@ -408,6 +429,13 @@ def _contains(ranks: Tensor, rank: int) -> Tensor:
         return (ranks == rank).any(dim=1)
     # The same by vectorised instructions: torch compares int8 one by one, ten times slower.
     return (ranks.view(torch.uint8) ^ rank).amin(dim=1) == 0
+
+
+def _rows_where(used: Tensor, mask: Tensor) -> Tensor:
+    """The mask for queries that have positives. Others have no opponents: no gradient reaches them, be they NaN."""
+    if looking_is_free(used.device) and not torch.compiler.is_compiling() and used.all():
+        return mask  # as a rule, and a pass less
+    return mask & used[:, None]
 
 
 def _logsumexp(mask: Tensor, logits: Tensor) -> Tensor:
@@ -425,6 +453,8 @@ def _checked_terms(terms: Sequence[RankTerm], allow_any_order: bool) -> tuple[Ra
     terms = tuple(terms)
     if not terms or not all(isinstance(term, RankTerm) for term in terms):
         raise ConfigError(f"terms must be one RankTerm per rank, such as [RankTerm(0.1), RankTerm(0.2)]; got {terms!r}")
+    if len(terms) > HIGHEST_RANK:
+        raise ConfigError(f"ranks are int8, so there are at most {HIGHEST_RANK} terms; got {len(terms)}")
     temperatures = [term.temperature for term in terms]
     if temperatures != sorted(temperatures) and not allow_any_order:
         raise ConfigError(

@@ -20,7 +20,8 @@ from torch import Tensor, nn
 from rince.bank import MemoryBank
 from rince.devices import constant
 from rince.errors import ShapeError
-from rince.ranks import EXCLUDED, RankSource
+from rince.inputs import Numbers, as_tensor
+from rince.ranks import EXCLUDED, HIGHEST_RANK, NO_RANK, RankSource, check_rank, is_integer
 
 
 class ContrastStep(NamedTuple):
@@ -51,7 +52,7 @@ def contrast(
     rank_source: RankSource,
     query_view: Any,
     key_views: Sequence[Any],
-    labels: Tensor,
+    labels: Numbers,
     *,
     own_ranks: Sequence[int] | Tensor = (1,),
 ) -> ContrastStep:
@@ -85,18 +86,21 @@ def compare(
     key_views: Sequence[Any],
 ) -> ContrastStep:
     """The same with ranks that were made before, by `contrast_ranks`."""
-    queries: Tensor = encoder(query_view)
+    queries = bank.vectors(encoder(query_view), "queries")
     keys = tuple(twin(view) for view in key_views)
     candidates = torch.cat([*keys, bank.keys]).to(queries.dtype)
     return ContrastStep(queries, candidates, ranks, keys)
 
 
 def contrast_ranks(
-    labels: Tensor, bank: MemoryBank, rank_source: RankSource, own_ranks: Sequence[int] | Tensor = (1,)
+    labels: Numbers, bank: MemoryBank, rank_source: RankSource, own_ranks: Sequence[int] | Tensor = (1,)
 ) -> Tensor:
     """The ranks of such a step: `(queries, views · queries + bank size)` int8."""
+    labels = as_tensor(labels, "labels", like=bank.labels)
     if not isinstance(own_ranks, Tensor):
-        own_ranks = constant(tuple(own_ranks), labels.device, torch.int8)
+        own_ranks = constant(tuple(map(check_rank, own_ranks)), labels.device, torch.int8)
+    if not is_integer(own_ranks):
+        raise ShapeError(f"own_ranks must be integers, got {own_ranks.dtype}")
     own = own_ranks[:, None].expand(-1, len(labels)) if own_ranks.ndim == 1 else own_ranks
     return own_and_bank_ranks(own, rank_source(labels, bank.labels))
 
@@ -110,5 +114,5 @@ def own_and_bank_ranks(own_ranks: Tensor, bank_ranks: Tensor) -> Tensor:
     """
     views, queries = own_ranks.shape
     own = torch.full((views, queries, queries), EXCLUDED, dtype=torch.int8, device=bank_ranks.device)
-    own.diagonal(dim1=1, dim2=2).copy_(own_ranks)
+    own.diagonal(dim1=1, dim2=2).copy_(own_ranks.clamp(NO_RANK, HIGHEST_RANK))  # 300 must not become 44
     return torch.cat([*own, bank_ranks], dim=1)

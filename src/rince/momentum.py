@@ -38,7 +38,8 @@ class MomentumTwin(nn.Module):
             raise ConfigError(f"momentum must be at least 0 and below 1, got {momentum}; the paper uses 0.99")
         if buffers not in ("own", "copy"):
             raise ConfigError(f"buffers must be 'own' or 'copy', got {buffers!r}")
-        self.module = copy.deepcopy(module).requires_grad_(False)
+        with torch.inference_mode(False), torch.no_grad():  # parameters made in that mode could never be updated
+            self.module = copy.deepcopy(module).requires_grad_(False)
         self.momentum = momentum
         self.buffers_policy = buffers
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Sequence
 from typing import Literal, Protocol
 
 import torch
@@ -17,6 +18,7 @@ from torch import Tensor
 
 from rince.devices import looking_is_free
 from rince.errors import ConfigError, DataError, ShapeError
+from rince.inputs import Numbers, as_tensor, shown, whole_number
 
 NEGATIVE, EXCLUDED = 0, -1
 UNFILLED, RANDOM = -1, -2
@@ -64,7 +66,8 @@ class TableRanks:
 
     by: Literal["class"] = "class"
 
-    def __init__(self, table: Tensor) -> None:
+    def __init__(self, table: Numbers) -> None:
+        table = as_tensor(table, "table")
         if table.ndim != 2 or table.shape[0] != table.shape[1] or table.shape[0] == 0:
             raise ShapeError(f"table must be a square matrix (classes, classes), got shape {tuple(table.shape)}")
         if table.is_floating_point() or table.is_complex() or table.dtype == torch.bool:
@@ -80,14 +83,14 @@ class TableRanks:
         self._columns = torch.nn.functional.pad(columns, (0, 1, 0, 1), value=NO_RANK)
 
     @classmethod
-    def from_superclasses(cls, superclass_of: Sequence[int] | Tensor) -> TableRanks:
+    def from_superclasses(cls, superclass_of: Numbers) -> TableRanks:
         """Same class: rank 1. Same superclass: rank 2. All else: negative.
 
         Args:
             superclass_of: `superclass_of[c]` is the superclass of class c.
         """
-        superclasses = torch.as_tensor(superclass_of)
-        if superclasses.ndim != 1 or superclasses.is_floating_point() or len(superclasses) == 0:
+        superclasses = as_tensor(superclass_of, "superclass_of")
+        if superclasses.ndim != 1 or not is_integer(superclasses) or len(superclasses) == 0:
             raise ShapeError(
                 f"superclass_of must hold one integer per class, got {superclasses.dtype} of shape "
                 f"{tuple(superclasses.shape)}"
@@ -127,7 +130,7 @@ class TableRanks:
         return cls(torch.tensor([[_rank_in_tree(query, candidate) for candidate in split] for query in split]))
 
     @classmethod
-    def from_similarity(cls, similarity: Tensor, thresholds: Sequence[float]) -> TableRanks:
+    def from_similarity(cls, similarity: Numbers, thresholds: Sequence[float]) -> TableRanks:
         """Same class: rank 1. Similarity of at least `thresholds[0]`: rank 2, of `thresholds[1]`: rank 3, and so on.
 
         Args:
@@ -135,8 +138,12 @@ class TableRanks:
                 nobody above a threshold; their rank is empty and adds nothing to the loss.
             thresholds: falling, one for every rank from 2 on. The paper uses 0.45 on text similarities.
         """
-        if similarity.ndim != 2 or similarity.shape[0] != similarity.shape[1]:
-            raise ShapeError(f"similarity must be a square matrix (classes, classes), got {tuple(similarity.shape)}")
+        similarity = as_tensor(similarity, "similarity")
+        if similarity.ndim != 2 or similarity.shape[0] != similarity.shape[1] or similarity.is_complex():
+            raise ShapeError(
+                "similarity must be a square matrix (classes, classes) of real numbers, got "
+                f"{similarity.dtype} of shape {tuple(similarity.shape)}"
+            )
         if similarity.isnan().any():
             row, column = (int(i) for i in similarity.isnan().nonzero()[0])
             raise DataError(f"similarity of classes {row} and {column} is NaN; leave out such classes or set it to 0")
@@ -147,8 +154,8 @@ class TableRanks:
                 f"{similarity[row, column]:.4g} one way and {similarity[column, row]:.4g} the other; "
                 "take their mean, (s + s.T) / 2"
             )
-        limits = list(thresholds)
-        if not limits or any(a <= b for a, b in itertools.pairwise(limits)):
+        limits = as_tensor(thresholds, "thresholds").flatten().tolist()
+        if not limits or any(map(math.isnan, limits)) or any(a <= b for a, b in itertools.pairwise(limits)):
             raise ConfigError(f"thresholds must fall from rank to rank, such as (0.6, 0.45); got {tuple(limits)}")
         table = torch.zeros(similarity.shape, dtype=torch.int8, device=similarity.device)
         for rank, threshold in reversed(list(enumerate(limits, start=2))):
@@ -168,14 +175,16 @@ class TableRanks:
     @property
     def fingerprint(self) -> str:
         """sha256 of the table."""
-        return _digest(self.table)
+        return digest_of(self.table)
 
-    def __call__(self, query_labels: Tensor, candidate_labels: Tensor) -> Tensor:
+    def __call__(self, query_labels: Numbers, candidate_labels: Numbers) -> Tensor:
         """`(queries,)` and `(candidates,)` labels → `(queries, candidates)` int8 ranks."""
-        right = _check_labels("query_labels", query_labels, lowest=0, classes=self.classes)
-        right_too = _check_labels("candidate_labels", candidate_labels, lowest=RANDOM, classes=self.classes)
-        self._columns = columns = self._columns.to(query_labels.device)  # stays there: a step should not send it again
-        queries, candidates = query_labels.long(), candidate_labels.long() + 2
+        queries, right = checked_labels("query_labels", query_labels, lowest=0, classes=self.classes)
+        candidates, right_too = checked_labels(
+            "candidate_labels", candidate_labels, lowest=RANDOM, classes=self.classes, like=queries
+        )
+        self._columns = columns = self._columns.to(queries.device)  # stays there: a step should not send it again
+        candidates = candidates + 2
         if right is not None and right_too is not None:
             queries = torch.where(right, queries, self.classes)
             candidates = torch.where(right_too, candidates, self.classes + 2)
@@ -203,7 +212,7 @@ class InstanceRanks:
     by: Literal["sample"] = "sample"
 
     def __init__(self, same: int = 1) -> None:
-        self.same = same
+        self.same = check_rank(same)
 
     @property
     def fingerprint(self) -> str:
@@ -215,151 +224,13 @@ class InstanceRanks:
         """The highest rank."""
         return max(self.same, 0)
 
-    def __call__(self, query_labels: Tensor, candidate_labels: Tensor) -> Tensor:
+    def __call__(self, query_labels: Numbers, candidate_labels: Numbers) -> Tensor:
         """`(queries,)` and `(candidates,)` sample ids → `(queries, candidates)` int8 ranks."""
-        right = _check_labels("query_labels", query_labels, lowest=0)
-        right_too = _check_labels("candidate_labels", candidate_labels, lowest=RANDOM)
-        ranks = (query_labels[:, None] == candidate_labels).to(torch.int8) * self.same
-        ranks.masked_fill_(candidate_labels == UNFILLED, EXCLUDED)
-        return _without_rank(ranks, right, right_too)
-
-
-class SampleRanks:
-    """Ranks by how near samples are in a space the user brings: pretrained features, camera positions, times.
-
-    Labels are sample ids, rows of `vectors`. The same sample is rank 1; a sample that is at least as near as the first
-    limit is rank 2, as the second rank 3, and so on; all others are negatives.
-
-    Args:
-        vectors: `(samples, dim)`.
-        limits: one for every rank from 2 on, for all samples or, `(samples, ranks - 1)`, for each: the smallest cosine
-            (falling from rank to rank), or the largest euclidean distance (growing).
-        metric: `"cosine"` or `"euclidean"`.
-
-    Example:
-        >>> positions = torch.tensor([[0.0], [0.5], [3.0]])  # metres along a street
-        >>> SampleRanks(positions, [1.0], metric="euclidean")(torch.tensor([0]), torch.tensor([0, 1, 2, -1]))
-        tensor([[ 1,  2,  0, -1]], dtype=torch.int8)
-    """
-
-    by: Literal["sample"] = "sample"
-
-    def __init__(
-        self, vectors: Tensor, limits: Sequence[float] | Tensor, *, metric: Literal["cosine", "euclidean"] = "cosine"
-    ) -> None:
-        if vectors.ndim != 2 or 0 in vectors.shape:
-            raise ShapeError(f"vectors must be a matrix (samples, dim), got shape {tuple(vectors.shape)}")
-        if not vectors.isfinite().all():
-            row = int((~vectors.isfinite()).any(dim=1).nonzero()[0])
-            raise DataError(f"vectors hold NaN or infinity, first in row {row}")
-        if metric not in ("cosine", "euclidean"):
-            raise ConfigError(f"metric must be 'cosine' or 'euclidean', got {metric!r}")
-        self.metric = metric
-        self.vectors = torch.nn.functional.normalize(vectors.float(), dim=1) if metric == "cosine" else vectors.float()
-        given = torch.as_tensor(limits, dtype=torch.float32)
-        nearness = (given if given.ndim == 2 else given[None]) * (1 if metric == "cosine" else -1)
-        if nearness.ndim != 2 or len(nearness) not in (1, len(vectors)) or nearness.shape[1] == 0:
-            raise ShapeError(f"limits must hold one number per rank from 2 on, got shape {tuple(given.shape)}")
-        if (nearness.diff(dim=1) > 0).any():
-            order = "fall" if metric == "cosine" else "grow"
-            raise ConfigError(f"limits of {metric} must {order} from rank to rank, got {given.tolist()}")
-        self._limits = nearness
-
-    @classmethod
-    def from_neighbours(
-        cls, vectors: Tensor, counts: Sequence[int], *, metric: Literal["cosine", "euclidean"] = "cosine"
-    ) -> SampleRanks:
-        """The `counts[0]` nearest samples are rank 2, up to the `counts[1]` nearest rank 3, and so on.
-
-        Args:
-            vectors: `(samples, dim)`.
-            counts: rising; how many neighbours a sample has up to each rank.
-            metric: `"cosine"` or `"euclidean"`.
-        """
-        wanted = list(counts)
-        if not wanted or wanted[0] < 1 or any(a >= b for a, b in itertools.pairwise(wanted)):
-            raise ConfigError(f"counts must grow from rank to rank and start at 1 or more, got {tuple(wanted)}")
-        if wanted[-1] >= len(vectors):
-            raise ConfigError(f"counts ask for {wanted[-1]} neighbours, but there are only {len(vectors)} samples")
-        blank = cls(vectors, [0.0], metric=metric)
-        limits = []
-        for rows in torch.arange(len(vectors)).split(max(1, 2**25 // (4 * len(vectors)))):
-            nearness = blank.nearness(rows, torch.arange(len(vectors)))
-            nearness[torch.arange(len(rows)), rows] = -torch.inf  # a sample is no neighbour of its own
-            limits.append(nearness.topk(wanted[-1], dim=1).values[:, [count - 1 for count in wanted]])
-        return cls(vectors, torch.cat(limits) * (1 if metric == "cosine" else -1), metric=metric)
-
-    @classmethod
-    def from_encoder(
-        cls,
-        encode: Callable[[Tensor], Tensor],
-        images: Tensor,
-        *,
-        limits: Sequence[float] | None = None,
-        counts: Sequence[int] | None = None,
-        metric: Literal["cosine", "euclidean"] = "cosine",
-        batch: int = 256,
-    ) -> SampleRanks:
-        """Ranks from what an encoder of your own makes of the samples; their ids are their places in `images`.
-
-        Args:
-            encode: `(batch, …)` images → `(batch, dim)` vectors; called without gradients.
-            images: `(samples, …)`, whatever `encode` takes.
-            limits: as `SampleRanks` takes them; give these or `counts`.
-            counts: as `from_neighbours` takes them.
-            metric: `"cosine"` or `"euclidean"`.
-            batch: how many images `encode` gets at a time.
-
-        Example:
-            >>> images = torch.tensor([[[1.0, 0.0]], [[0.9, 0.1]], [[0.0, 1.0]]])
-            >>> ranks = SampleRanks.from_encoder(lambda batch: batch.flatten(1), images, counts=[1])
-            >>> ranks(torch.tensor([0]), torch.arange(3))
-            tensor([[1, 2, 0]], dtype=torch.int8)
-        """
-        if (limits is None) == (counts is None):
-            raise ConfigError("give either limits or counts")
-        with torch.no_grad():
-            parts = [encode(part).flatten(1).float() for part in images.split(batch)]
-        vectors = torch.cat(parts) if parts else torch.empty(0, 0)
-        if len(vectors) != len(images):
-            raise ShapeError(f"encode must give a vector for each image, got {len(vectors)} for {len(images)} images")
-        if counts is not None:
-            return cls.from_neighbours(vectors, counts, metric=metric)
-        return cls(vectors, limits or [], metric=metric)
-
-    @property
-    def ranks(self) -> int:
-        """The highest rank, and so the number of terms the loss needs."""
-        return 1 + self._limits.shape[1]
-
-    @property
-    def fingerprint(self) -> str:
-        """sha256 of vectors and limits."""
-        return _digest(self.vectors, self._limits)
-
-    def nearness(self, query_ids: Tensor, candidate_ids: Tensor) -> Tensor:
-        """`(queries, candidates)`: cosines, or negative distances; larger is nearer."""
-        queries, candidates = self.vectors[query_ids], self.vectors[candidate_ids]
-        return queries @ candidates.T if self.metric == "cosine" else -torch.cdist(queries, candidates)
-
-    def __call__(self, query_labels: Tensor, candidate_labels: Tensor) -> Tensor:
-        """`(queries,)` and `(candidates,)` sample ids → `(queries, candidates)` int8 ranks."""
-        right = _check_labels("query_labels", query_labels, lowest=0, classes=len(self.vectors))
-        right_too = _check_labels("candidate_labels", candidate_labels, lowest=RANDOM, classes=len(self.vectors))
-        self.vectors, self._limits = (x.to(query_labels.device) for x in (self.vectors, self._limits))
-        queries, candidates = (labels.clamp(0, len(self.vectors) - 1) for labels in (query_labels, candidate_labels))
-        nearness = self.nearness(queries, candidates)
-        limits = self._limits if len(self._limits) == 1 else self._limits[queries]
-        ranks = torch.zeros(nearness.shape, dtype=torch.int8, device=nearness.device)
-        for rank in range(self.ranks, 1, -1):
-            ranks.masked_fill_(nearness >= limits[:, rank - 2, None], rank)
-        ranks.masked_fill_(query_labels[:, None] == candidate_labels, 1)
-        ranks.masked_fill_(candidate_labels == RANDOM, NEGATIVE)
-        ranks.masked_fill_(candidate_labels == UNFILLED, EXCLUDED)
-        return _without_rank(ranks, right, right_too)
-
-    def __repr__(self) -> str:
-        return f"SampleRanks(samples={len(self.vectors)}, ranks={self.ranks}, metric={self.metric!r})"
+        queries, right = checked_labels("query_labels", query_labels, lowest=0)
+        candidates, right_too = checked_labels("candidate_labels", candidate_labels, lowest=RANDOM, like=queries)
+        ranks = (queries[:, None] == candidates).to(torch.int8) * self.same
+        ranks.masked_fill_(candidates == UNFILLED, EXCLUDED)
+        return without_rank(ranks, right, right_too)
 
 
 def view_ranks(*ranks: int, queries: int, device: torch.device | None = None) -> Tensor:
@@ -375,13 +246,18 @@ def view_ranks(*ranks: int, queries: int, device: torch.device | None = None) ->
         tensor([[1, 2, 3],
                 [1, 2, 3]], dtype=torch.int8)
     """
-    for rank in ranks:
-        if not EXCLUDED <= rank <= HIGHEST_RANK:
-            raise DataError(f"a rank lies between -1 and {HIGHEST_RANK}, got {rank}")
-    columns = torch.empty(queries, len(ranks), dtype=torch.int8, device=device)
-    for column, rank in zip(columns.unbind(1), ranks, strict=True):
+    checked = [check_rank(rank) for rank in ranks]
+    columns = torch.empty(whole_number(queries, "queries", lowest=0), len(ranks), dtype=torch.int8, device=device)
+    for column, rank in zip(columns.unbind(1), checked, strict=True):
         column.fill_(rank)
     return columns
+
+
+def check_rank(rank: int) -> int:
+    """One rank that a caller gives; refuses what int8 does not hold, and what means nothing."""
+    if isinstance(rank, bool) or not isinstance(rank, int) or not EXCLUDED <= rank <= HIGHEST_RANK:
+        raise DataError(f"a rank is an integer between -1 and {HIGHEST_RANK}, got {shown(rank)}")
+    return rank
 
 
 def all_allowed(ranks: Tensor, terms: int) -> Tensor:
@@ -412,32 +288,45 @@ def _rank_in_tree(query: tuple[str, ...], candidate: tuple[str, ...]) -> int:
     return 1 + len(query) - common if common else NEGATIVE
 
 
-def _digest(*tensors: Tensor) -> str:
+def digest_of(*tensors: Tensor) -> str:
+    """sha256 of the numbers of some tensors."""
     digest = hashlib.sha256()
     for tensor in tensors:
         digest.update(tensor.cpu().contiguous().numpy().tobytes())
     return digest.hexdigest()
 
 
-def _without_rank(ranks: Tensor, right: Tensor | None, right_too: Tensor | None) -> Tensor:
+def without_rank(ranks: Tensor, right: Tensor | None, right_too: Tensor | None) -> Tensor:
     """The ranks with `NO_RANK` where the label of the query or the candidate is wrong."""
     if right is not None and right_too is not None:
         ranks.masked_fill_(~(right[:, None] & right_too), NO_RANK)
     return ranks
 
 
-def _check_labels(name: str, labels: Tensor, *, lowest: int, classes: int | None = None) -> Tensor | None:
-    """Refuses wrong labels; where nobody looks, `(labels,)`: which are right."""
-    if labels.ndim != 1 or labels.is_floating_point() or labels.dtype == torch.bool:
+def is_integer(values: Tensor) -> bool:
+    """Whether a tensor holds integers."""
+    return not (values.is_floating_point() or values.is_complex() or values.dtype == torch.bool)
+
+
+def checked_labels(
+    name: str, labels: Numbers, *, lowest: int, classes: int | None = None, like: Tensor | None = None
+) -> tuple[Tensor, Tensor | None]:
+    """Labels as int64, in which no small integer means something else; and, where nobody looks, which are right.
+
+    Elsewhere wrong labels are refused.
+    """
+    labels = as_tensor(labels, name, like=like)
+    if labels.ndim != 1 or (len(labels) and not is_integer(labels)):  # the numbers of an empty list are of no kind
         raise ShapeError(f"{name} must be a vector of integers, got {labels.dtype} of shape {tuple(labels.shape)}")
+    labels = labels.long()
     if not looking_is_free(labels.device):
         right = labels >= lowest
-        return right if classes is None else right & (labels < classes)
+        return labels, right if classes is None else right & (labels < classes)
     if len(labels) == 0:
-        return None
+        return labels, None
     low, high = (int(bound) for bound in torch.aminmax(labels))
     if low < lowest:
         raise DataError(f"{name} holds {low}; " + ("labels start at 0" if lowest == 0 else "labels start at -2"))
     if classes is not None and high >= classes:
         raise DataError(f"{name} holds {high}, but the table has {classes} classes: labels go from 0 to {classes - 1}")
-    return None
+    return labels, None

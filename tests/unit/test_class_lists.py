@@ -84,7 +84,7 @@ def test_wrong_lists_are_refused(folder, tmp_path, content, message):
 
 @pytest.mark.parametrize("content", ["a: b", "- 1", "a: ["])
 def test_yaml_that_is_no_list_is_refused(tmp_path, content):
-    with pytest.raises(DataError, match=r"must hold a list|is not YAML"):
+    with pytest.raises(DataError, match=r"must hold a list|is not valid YAML"):
         read_class_list(write(tmp_path, content, "some.yaml"))
 
 

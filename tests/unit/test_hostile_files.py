@@ -95,7 +95,7 @@ def test_a_run_on_such_files_is_judged_shown_and_embedded(strange):
 def test_a_name_that_no_file_can_have_is_named(command, tmp_path):
     done = rince(*(tmp_path / "out" if word == "OUT" else word for word in command), check=False)
     assert done.returncode == 2
-    assert "no file can have so long a name: " in done.stderr
+    assert "File name too long" in done.stderr or "there is no recipe and no file called" in done.stderr
     assert "200 letters in a path of 6029" in done.stderr if "y" * 200 in str(command) else "xxx" in done.stderr
     assert not (tmp_path / "out").exists()
 

@@ -225,7 +225,7 @@ def test_instances_find_their_own_other_view():
             ShapeError,
             "gallery_labels must hold one integer per vector: got torch.float32",
         ),
-        ({"k": 0}, ConfigError, "k must be from 1"),
+        ({"k": 0}, ConfigError, "k must be a whole number, at least 1; got 0"),
         ({"k": 212}, ConfigError, "k must be from 1 to the size of the gallery, 211"),
     ],
 )

@@ -10,7 +10,8 @@ import rince
 ROOT = Path(rince.__file__).parent
 # In the order in which data flows: what stands further down may import what stands further up.
 ROOMS = {
-    "ground": "errors lazy devices ranks blockwise checks loss bank momentum moco draws files seals memory terminal registry",
+    "ground": "errors lazy devices inputs ranks sample_ranks blockwise checks loss bank momentum moco draws files seals memory "
+    "terminal registry",
     "losses": "losses",
     "config": "config",
     "views": "views",

@@ -15,13 +15,14 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, get_args
 
-import yaml
 from pydantic import BaseModel, ValidationError
 
 from rince.config.kinds import GROUPS, keys_of, kinds_of, recipe_class
 from rince.config.older import upgraded
+from rince.config.plain_yaml import NotPlainYamlError, load_yaml
 from rince.config.recipe import BLOCKS, FINETUNED, Recipe, Scale
 from rince.errors import ConfigError
+from rince.inputs import shown
 
 
 def recipe_names() -> list[str]:
@@ -175,9 +176,9 @@ def _file_text(path: Path) -> str:
 
 def _parse(text: str, source: str) -> dict[str, Any]:
     try:
-        values = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{source} is not valid YAML: {' '.join(str(error).split())}") from None
+        values = load_yaml(text)
+    except NotPlainYamlError as error:
+        raise ConfigError(f"{source} is not valid YAML: {error}") from None
     if not isinstance(values, dict):
         raise ConfigError(f"{source} must be a mapping such as `data: …`, got {type(values).__name__}")
     return values
@@ -188,9 +189,9 @@ def _parse_override(text: str) -> tuple[list[str], Any]:
     if not equals or not key.strip():
         raise ConfigError(f"an override looks like train.epochs=5, got {text!r}")
     try:
-        return key.strip().split("."), yaml.safe_load(value)
-    except yaml.YAMLError:
-        raise ConfigError(f"the value of {key!r} is not valid YAML: {value!r}") from None
+        return key.strip().split("."), load_yaml(value)
+    except NotPlainYamlError as error:
+        raise ConfigError(f"the value of {key!r} is not valid YAML: {shown(value)}; {error}") from None
 
 
 def _assign(values: dict[str, Any], path: list[str], value: Any) -> None:
@@ -231,7 +232,7 @@ def _explain(problem: Any, recipe: type[Recipe]) -> str:
     message = problem["msg"].removeprefix("Value error, ")
     if isinstance(problem["input"], dict):  # about several settings, which the message names
         return f"{path}: {message}"
-    return f"{path}: {message}; got {problem['input']!r}"[:300]
+    return f"{path}: {message}; got {shown(problem['input'], 200)}"
 
 
 def _known_keys(location: tuple[Any, ...], recipe: type[Recipe]) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, field_validator
 
 Fraction = Annotated[float, Field(ge=0, le=1)]
 
@@ -14,7 +14,15 @@ class Section(BaseModel):
     """A part of a recipe."""
 
     # Lax mode on purpose: PyYAML reads `1e-4` as text, and pydantic turns it into the number it is.
-    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
+    # NaN passes every comparison that it should fail, and no setting means infinity.
+    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=(), allow_inf_nan=False)
+
+    @field_validator("*")
+    @classmethod
+    def _fits_an_int64(cls, value: Any) -> Any:
+        if isinstance(value, int) and abs(value) >= 2**63:
+            raise ValueError("is larger than any count can be")
+        return value
 
 
 def _falling(values: list[float]) -> list[float]:

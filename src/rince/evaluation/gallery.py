@@ -15,6 +15,7 @@ from torch import Tensor
 from rince.devices import has_float64
 from rince.errors import DataError
 from rince.evaluation.vectors import check_same, without_same
+from rince.inputs import Numbers
 from rince.ranks import EXCLUDED
 
 BLOCK_BYTES = 2**25
@@ -56,7 +57,7 @@ def of_queries(
     query_labels: Tensor,
     rows: dict[int, Tensor],
     judges: Sequence[Judge],
-    same: Tensor | None = None,
+    same: Numbers | None = None,
 ) -> list[Tensor]:
     """For every judge `(queries, numbers)`, NaN for queries that have nothing to find.
 

@@ -9,12 +9,13 @@ from torch import Tensor
 
 from rince.devices import has_float64, in_float64
 from rince.errors import ConfigError, DataError
-from rince.evaluation.vectors import check_labels, check_vectors, unit_vectors
+from rince.evaluation.vectors import check_labels, unit_vectors
+from rince.inputs import Numbers, shown
 
 BLOCK_BYTES = 2**25
 
 
-def alignment(embeddings: Tensor, labels: Tensor) -> float:
+def alignment(embeddings: Numbers, labels: Numbers) -> float:
     """Mean squared distance between samples of one label (Wang & Isola 2020). Lower is tighter, from 0 to 4.
 
     Over all pairs of different samples that share a label; vectors are brought to unit length first.
@@ -35,13 +36,15 @@ def alignment(embeddings: Tensor, labels: Tensor) -> float:
     return float((2 * counts * squares - 2 * sums.square().sum(dim=1)).sum()) / pairs
 
 
-def uniformity(embeddings: Tensor, *, t: float = 2.0) -> float:
+def uniformity(embeddings: Numbers, *, t: float = 2.0) -> float:
     """Log of the mean of exp(-t ‖x - y‖²) over all pairs (Wang & Isola 2020). Lower is more uniform, at most 0.
 
     Args:
         embeddings: `(samples, dim)`; brought to unit length first.
         t: how fast the potential falls.
     """
+    if not 0 < t < math.inf:
+        raise ConfigError(f"t must be positive, got {shown(t)}")
     embeddings = unit_vectors(embeddings, "embeddings")
     number = len(embeddings)
     if number < 2:
@@ -59,7 +62,7 @@ def uniformity(embeddings: Tensor, *, t: float = 2.0) -> float:
     return math.log((total - number) / (number * (number - 1)))
 
 
-def class_similarity(embeddings: Tensor, labels: Tensor) -> Tensor:
+def class_similarity(embeddings: Numbers, labels: Numbers) -> Tensor:
     """`(classes, classes)` mean cosine between the samples of two classes; classes in the order of their labels.
 
     Within a class, over pairs of different samples: NaN for a class of one. On the device of the embeddings.
@@ -68,8 +71,8 @@ def class_similarity(embeddings: Tensor, labels: Tensor) -> Tensor:
         embeddings: `(samples, dim)`.
         labels: `(samples,)`.
     """
-    device = embeddings.device
-    embeddings = in_float64(unit_vectors(embeddings, "embeddings"))
+    unit = unit_vectors(embeddings, "embeddings")
+    device, embeddings = unit.device, in_float64(unit)
     labels = check_labels(labels, embeddings, "labels")
     _, index, counts = labels.unique(return_inverse=True, return_counts=True)
     means = embeddings.new_zeros(len(counts), embeddings.shape[1]).index_add_(0, index, embeddings) / counts[:, None]
@@ -80,7 +83,7 @@ def class_similarity(embeddings: Tensor, labels: Tensor) -> Tensor:
     return similarity.float().to(device)
 
 
-def tsne(features: Tensor, *, seed: int = 0) -> Tensor:
+def tsne(features: Numbers, *, seed: int = 0) -> Tensor:
     """`(samples, 2)` places of the samples on a map that keeps neighbours together (scikit-learn's t-SNE, cosine).
 
     Args:
@@ -89,11 +92,11 @@ def tsne(features: Tensor, *, seed: int = 0) -> Tensor:
     """
     from sklearn.manifold import TSNE  # type: ignore[import-untyped]  # noqa: PLC0415 - heavy
 
-    features = check_vectors(features, "features")
+    features = unit_vectors(features, "features")
     if len(features) < 3:
         raise ConfigError(f"a map needs at least 3 samples, got {len(features)}")
     perplexity = min(30.0, (len(features) - 1) / 3)
-    unit = unit_vectors(features, "features").cpu().numpy()
+    unit = features.cpu().numpy()
     # On unit vectors the euclidean distance, which scikit-learn searches fast, orders as the cosine does.
     places = TSNE(perplexity=perplexity, init="pca", random_state=seed).fit_transform(unit)
     return torch.from_numpy(places).to(features.device)

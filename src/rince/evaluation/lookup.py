@@ -15,7 +15,8 @@ from rince.evaluation.retrieval import nearest
 from rince.evaluation.trained import TrainedRun, embed
 from rince.evaluation.vectors import unit_vectors
 from rince.files import write_out
-from rince.sources.source import Source, rows_in
+from rince.inputs import whole_number
+from rince.sources.source import Source, all_rows_in
 from rince.terminal import Say, TellDone, nobody
 from rince.train.validation import Place
 
@@ -89,27 +90,25 @@ def find_neighbours(
     say: Say = nobody,
 ) -> list[Found]:
     """For every query the k nearest samples of the gallery by cosine, nearest first; never the query itself."""
-    if k < 1:
-        raise ConfigError(f"k must be at least 1, got {k}")
-    same = rows_in(queries, gallery)
-    own = torch.full((len(queries),), -1) if same is None else same
-    if same is not None:
-        shared = int((same >= 0).sum())
+    k = whole_number(k, "k")
+    same = all_rows_in(queries, gallery)
+    shared = sum(map(bool, same))
+    if shared:
         say(
             f"{shared:,} of {len(queries):,} queries lie in {gallery.source!r}, too; none is shown as its own neighbour"
         )
     asking, asked = (unit_vectors(vectors_of(run, each, which, tell), which) for each in (queries, gallery))
-    near = nearest(asking, asked, min(k, len(gallery)), same=own.to(asking.device))
+    # As many more as a query has links in the gallery, which are left out below.
+    near = nearest(asking, asked, min(k + max(map(len, same)), len(gallery)))
     cosines = (asking[:, None] * asked[near]).sum(dim=2).tolist()
     found = []
     for row, (items, values) in enumerate(zip(near.tolist(), cosines, strict=True)):
-        # Where k is all of the gallery, the query itself comes last.
         others = [
             Neighbour(gallery.place(i), value, i, gallery.text(i) or "")
             for i, value in zip(items, values, strict=True)
-            if i != int(own[row])
+            if i not in same[row]
         ]
-        found.append(Found(queries.place(row), row, others, queries.text(row) or ""))
+        found.append(Found(queries.place(row), row, others[:k], queries.text(row) or ""))
     return found
 
 

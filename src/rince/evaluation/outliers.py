@@ -11,13 +11,14 @@ from torch import Tensor
 from rince.devices import has_float64, in_float64
 from rince.errors import ConfigError, DataError, ShapeError
 from rince.evaluation.vectors import check_labels, check_same, share, unit_vectors, without_same
+from rince.inputs import Numbers, as_tensor, shown, whole_number
 
 Covariance = Literal["full", "tied"]
 BLOCK = 5000
 NEAR = 2.0**-6  # of a squared distance; bfloat16 changed it by 2e-3 at most where classes had hundreds of samples
 
 
-def auroc(inlier_scores: Tensor, outlier_scores: Tensor) -> float:
+def auroc(inlier_scores: Numbers, outlier_scores: Numbers) -> float:
     """How often an inlier scores higher than an outlier, a tie counting half. Higher is better; chance is 0.5.
 
     Scores are compared as they are, in float64 where that is what they are.
@@ -34,7 +35,7 @@ def auroc(inlier_scores: Tensor, outlier_scores: Tensor) -> float:
     return float(roc_auc_score(truth.cpu().numpy(), scores.cpu().numpy()))
 
 
-def shares_below(inlier_scores: Tensor, outlier_scores: Tensor) -> Tensor:
+def shares_below(inlier_scores: Numbers, outlier_scores: Numbers) -> Tensor:
     """`(inliers,)`: share of outliers that score lower than each inlier, a tie counting half. Its mean is the AUROC.
 
     Args:
@@ -47,7 +48,7 @@ def shares_below(inlier_scores: Tensor, outlier_scores: Tensor) -> Tensor:
     return in_float64(twice) / (2 * len(ascending))
 
 
-def fpr_at_recall(inlier_scores: Tensor, outlier_scores: Tensor, *, recall: float = 0.95) -> float:
+def fpr_at_recall(inlier_scores: Numbers, outlier_scores: Numbers, *, recall: float = 0.95) -> float:
     """Share of outliers accepted at the threshold that accepts 95 % of the inliers. Lower is better, from 0 to 1.
 
     Args:
@@ -94,12 +95,12 @@ class ClassGaussians:
     """
 
     def __init__(
-        self, features: Tensor, labels: Tensor, *, covariance: Covariance = "full", regularisation: float = 1e-6
+        self, features: Numbers, labels: Numbers, *, covariance: Covariance = "full", regularisation: float = 1e-6
     ) -> None:
         if covariance not in ("full", "tied"):
             raise ConfigError(f"covariance must be 'full' or 'tied', got {covariance!r}")
-        if not regularisation > 0:
-            raise ConfigError(f"regularisation must be positive, got {regularisation}")
+        if not 0 < regularisation < math.inf:
+            raise ConfigError(f"regularisation must be positive, got {shown(regularisation)}")
         features = unit_vectors(features, "features")
         labels = check_labels(labels, features, "labels")
         self.classes = labels.unique()
@@ -135,14 +136,14 @@ class ClassGaussians:
         log_det += (self.dim - number) * math.log(self.regularisation)
         return (inverse / math.sqrt(number)).to(centred.device, torch.float32) @ centred, log_det, few
 
-    def log_likelihoods(self, features: Tensor) -> Tensor:
+    def log_likelihoods(self, features: Numbers) -> Tensor:
         """`(samples, classes)`: of each sample under each class."""
         features = self._checked(features)
         if self.covariance == "tied":
             return torch.cat([self._tied(block) for block in features.split(BLOCK)])
         return torch.stack([self._of_class(features, number) for number in range(len(self.means))], dim=1)
 
-    def score(self, features: Tensor) -> Tensor:
+    def score(self, features: Numbers) -> Tensor:
         """`(samples,)` inlier scores: the largest log-likelihood over the classes."""
         features = self._checked(features)
         few = self.covariance == "full" and all(few for _, _, few in self._shapes)
@@ -150,8 +151,8 @@ class ClassGaussians:
         scores = self._screened_score(features) if screens else None
         return self.log_likelihoods(features).max(dim=1).values if scores is None else scores
 
-    def _checked(self, features: Tensor) -> Tensor:
-        features = unit_vectors(features.to(self.means[0].device), "features")
+    def _checked(self, features: Numbers) -> Tensor:
+        features = unit_vectors(as_tensor(features, "features").to(self.means[0].device), "features")
         if features.shape[1] != self.dim:
             raise ShapeError(f"fitted on vectors of length {self.dim}, got {features.shape[1]}")
         return features
@@ -221,7 +222,7 @@ def _multiplies_bfloat16() -> bool:
     return bool(capabilities.get("avx512_bf16") or capabilities.get("amx_bf16"))
 
 
-def neighbour_score(features: Tensor, train_features: Tensor, *, k: int = 50, same: Tensor | None = None) -> Tensor:
+def neighbour_score(features: Numbers, train_features: Numbers, *, k: int = 50, same: Numbers | None = None) -> Tensor:
     """`(samples,)` inlier scores: cosine with the k-th nearest feature of the training set. Higher is inlier.
 
     The negative distance of Sun et al. (2022), up to a monotone map.
@@ -233,15 +234,15 @@ def neighbour_score(features: Tensor, train_features: Tensor, *, k: int = 50, sa
         same: `(samples,)`: the row of each sample in the training set, where it is no neighbour of itself; -1 for none.
     """
     features = unit_vectors(features, "features")
-    train_features = unit_vectors(train_features.to(features.device), "train_features")
+    train_features = unit_vectors(as_tensor(train_features, "train_features").to(features.device), "train_features")
     if features.shape[1] != train_features.shape[1]:
         raise ShapeError(
             f"features and train_features must have one length, got {features.shape[1]} and {train_features.shape[1]}"
         )
     same = check_same(same, features, train_features)
     others = len(train_features) - int(same is not None)
-    if not 1 <= k <= others:
-        raise ConfigError(f"k must be from 1 to the number of train_features that are others, {others}; got {k}")
+    if not whole_number(k, "k") <= others:
+        raise ConfigError(f"k must be from 1 to the number of train_features that are others, {others}; got {shown(k)}")
     rows = max(1, 2**25 // (4 * len(train_features)))
     scores = []
     for block in torch.arange(len(features), device=features.device).split(rows):
@@ -250,11 +251,14 @@ def neighbour_score(features: Tensor, train_features: Tensor, *, k: int = 50, sa
     return torch.cat(scores)
 
 
-def _check_scores(inlier_scores: Tensor, outlier_scores: Tensor) -> tuple[Tensor, Tensor]:
+def _check_scores(inlier_scores: Numbers, outlier_scores: Numbers) -> tuple[Tensor, Tensor]:
     checked = []
-    for name, scores in (("inlier_scores", inlier_scores), ("outlier_scores", outlier_scores)):
-        if scores.ndim != 1:
-            raise ShapeError(f"{name} must be one number per sample, got shape {tuple(scores.shape)}")
+    for name, given in (("inlier_scores", inlier_scores), ("outlier_scores", outlier_scores)):
+        scores = as_tensor(given, name)
+        if scores.ndim != 1 or scores.is_complex():
+            raise ShapeError(
+                f"{name} must be one real number per sample, got {scores.dtype} of shape {tuple(scores.shape)}"
+            )
         if len(scores) == 0:
             raise DataError(f"{name} is empty")
         checked.append(in_float64(scores.detach()))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import torch
 import torch.nn.functional as F
@@ -11,7 +12,8 @@ from torch import Tensor, nn
 
 from rince.devices import in_float64
 from rince.errors import ConfigError, DataError
-from rince.evaluation.vectors import check_labels, check_vectors, share
+from rince.evaluation.vectors import check_labels, check_vectors, finite_vectors, share
+from rince.inputs import Numbers, as_tensor, shown
 
 ProbeKind = Literal["fast", "paper"]
 # The paper's protocol on CIFAR-100.
@@ -31,12 +33,13 @@ class ProbeResult(NamedTuple):
     """`(test,)` bools: the samples whose share `accuracy` is."""
 
 
+@torch.inference_mode(False)  # it learns, with gradients, whatever mode it is called in
 def linear_probe(
-    train_features: Tensor | Callable[[int], Tensor],
-    test_features: Tensor,
+    train_features: Numbers | Callable[[int], Numbers],
+    test_features: Numbers,
     *,
-    train_labels: Tensor,
-    test_labels: Tensor,
+    train_labels: Numbers,
+    test_labels: Numbers,
     protocol: ProbeKind = "fast",
     l2: float = 1e-4,
     seed: int = 0,
@@ -60,23 +63,35 @@ def linear_probe(
         seed: of `"paper"`: first weights and order.
         progress: called with (epochs or iterations done, of how many at most).
     """
-    test_features = check_vectors(test_features, "test_features")
-    test_labels = check_labels(test_labels, test_features, "test_labels")
+    if protocol not in get_args(ProbeKind):
+        raise ConfigError(f"protocol must be 'fast' or 'paper', got {protocol!r}")
+    if not 0 <= l2 < math.inf:
+        raise ConfigError(f"l2 must be a number from 0, got {shown(l2)}")
+    test = finite_vectors(test_features, "test_features")
+    test_labels = check_labels(test_labels, test, "test_labels")
     # Labels may have gaps; the classifier has an output for every label of the training set.
-    classes, targets = train_labels.to(test_features.device, torch.int64).unique(return_inverse=True)
+    given = as_tensor(train_labels, "train_labels")
+    classes, targets = check_labels(given, given.flatten(), "train_labels").unique(return_inverse=True)
     if len(classes) < 2:
         raise DataError(f"a probe needs two classes, got labels of {len(classes)}")
+    classes, targets = classes.to(test.device), targets.to(test.device)
     place = torch.searchsorted(classes, test_labels).clamp(max=len(classes) - 1)
     answers = torch.where(classes[place] == test_labels, place, -1)  # a class never trained on is never right
     if protocol == "paper":
-        return _paper(train_features, test_features, targets, answers, len(classes), seed, progress)
-    if protocol != "fast":
-        raise ConfigError(f"protocol must be 'fast' or 'paper', got {protocol!r}")
-    if not isinstance(train_features, Tensor):
+        test = check_vectors(test, "test_features")
+        return _paper(train_features, test, targets, answers, len(classes), seed, progress)
+    if callable(train_features):
         raise ConfigError("the fast probe computes features once; give it a matrix, not a function of the epoch")
-    train_features = check_vectors(train_features.to(test_features.device), "train_features")
-    check_labels(targets, train_features, "train_labels")
-    return _converged(train_features, test_features, targets, answers, len(classes), l2, progress)
+    train = finite_vectors(as_tensor(train_features, "train_features").to(test.device), "train_features")
+    check_labels(targets, train, "train_labels")
+    return _converged(*_of_usual_size(train, test), targets, answers, len(classes), l2, progress)
+
+
+def _of_usual_size(train: Tensor, test: Tensor) -> tuple[Tensor, Tensor]:
+    """Both in float32, divided by one power of two: standardised they are the same, and no square is lost."""
+    largest = float(torch.linalg.vector_norm(train, ord=torch.inf))
+    size = math.ldexp(1.0, math.frexp(largest)[1])
+    return check_vectors(train / size, "train_features"), check_vectors(test / size, "test_features")
 
 
 def _converged(
@@ -136,7 +151,7 @@ def _even_steepness(standardised: Tensor, ridge: float) -> Tensor:
 
 
 def _paper(
-    train: Tensor | Callable[[int], Tensor],
+    train: Numbers | Callable[[int], Numbers],
     test: Tensor,
     targets: Tensor,
     answers: Tensor,
@@ -155,7 +170,8 @@ def _paper(
     schedule = torch.optim.lr_scheduler.MultiStepLR(optimizer, MILESTONES, DECAY)
     accuracies = []
     for epoch in range(EPOCHS):
-        features = train if isinstance(train, Tensor) else train(epoch)
+        with torch.no_grad():
+            features = as_tensor(train(epoch) if callable(train) else train, "train_features")
         features = check_vectors(features.to(test.device), "train_features")
         check_labels(targets, features, "train_labels")
         for rows in torch.randperm(len(features), generator=generator).to(test.device).split(BATCH):
@@ -168,5 +184,7 @@ def _paper(
         accuracies.append(share(right))
         if progress:
             progress(epoch + 1, EPOCHS)
+    if not all(parameter.isfinite().all() for parameter in probe.parameters()):
+        raise DataError("the paper's probe takes features as they are, and diverged on these; use the fast one")
     best = max(range(EPOCHS), key=accuracies.__getitem__)
     return ProbeResult(accuracies[-1], accuracies[best], best + 1, right)

@@ -18,6 +18,7 @@ from rince.devices import has_float64
 from rince.errors import ConfigError, ShapeError
 from rince.evaluation.gallery import Found, Judge, block_rows, judging_device, of_queries
 from rince.evaluation.vectors import check_labels, check_same, share, unit_vectors, without_same
+from rince.inputs import Numbers, as_tensor, shown, whole_number
 from rince.ranks import RankSource
 
 
@@ -46,13 +47,13 @@ class RankedRetrieval(NamedTuple):
 
 
 def recall_at_k(
-    queries: Tensor,
-    gallery: Tensor,
+    queries: Numbers,
+    gallery: Numbers,
     *,
-    query_labels: Tensor,
-    gallery_labels: Tensor,
+    query_labels: Numbers,
+    gallery_labels: Numbers,
     k: int = 1,
-    same: Tensor | None = None,
+    same: Numbers | None = None,
 ) -> float:
     """Share of queries with an item of their own label among the k nearest. Higher is better, from 0 to 1.
 
@@ -77,18 +78,18 @@ def recall_at_k(
 
 
 def hits_at_k(
-    queries: Tensor,
-    gallery: Tensor,
+    queries: Numbers,
+    gallery: Numbers,
     *,
-    query_labels: Tensor,
-    gallery_labels: Tensor,
+    query_labels: Numbers,
+    gallery_labels: Numbers,
     k: int = 1,
-    same: Tensor | None = None,
+    same: Numbers | None = None,
 ) -> Tensor:
     """`(queries,)` bools: which queries `recall_at_k` counts."""
     queries, gallery, query_labels, gallery_labels = _check(queries, gallery, query_labels, gallery_labels)
-    if not 1 <= k <= len(gallery):
-        raise ConfigError(f"k must be from 1 to the size of the gallery, {len(gallery)}; got {k}")
+    if not whole_number(k, "k") <= len(gallery):
+        raise ConfigError(f"k must be from 1 to the size of the gallery, {len(gallery)}; got {shown(k)}")
     same = check_same(same, queries, gallery)
     near = nearest(queries, gallery, k=k, same=same)
     return hits_among(near, query_labels=query_labels, gallery_labels=gallery_labels, same=same)
@@ -155,7 +156,7 @@ def _first_of_equal(gallery: Tensor) -> Tensor | None:
 
 
 def mean_average_precision(
-    queries: Tensor, gallery: Tensor, *, query_labels: Tensor, gallery_labels: Tensor, same: Tensor | None = None
+    queries: Numbers, gallery: Numbers, *, query_labels: Numbers, gallery_labels: Numbers, same: Numbers | None = None
 ) -> float:
     """Mean over queries of the average precision of the whole gallery by cosine. Higher is better, from 0 to 1.
 
@@ -175,13 +176,13 @@ def mean_average_precision(
 
 
 def precision_recall_curve(
-    queries: Tensor,
-    gallery: Tensor,
+    queries: Numbers,
+    gallery: Numbers,
     *,
-    query_labels: Tensor,
-    gallery_labels: Tensor,
+    query_labels: Numbers,
+    gallery_labels: Numbers,
     points: int = 101,
-    same: Tensor | None = None,
+    same: Numbers | None = None,
 ) -> PrecisionRecall:
     """Precision at the moment when a share of a query's items is found, mean over queries. Higher is better.
 
@@ -205,14 +206,14 @@ def precision_recall_curve(
 
 
 def ndcg(
-    queries: Tensor,
-    gallery: Tensor,
+    queries: Numbers,
+    gallery: Numbers,
     *,
-    query_labels: Tensor,
-    gallery_labels: Tensor,
+    query_labels: Numbers,
+    gallery_labels: Numbers,
     rank_source: RankSource,
     k: int | None = None,
-    same: Tensor | None = None,
+    same: Numbers | None = None,
 ) -> float:
     """Normalised discounted cumulative gain with grades from ranks. Higher is better, from 0 to 1.
 
@@ -229,8 +230,7 @@ def ndcg(
         k: count the first k places only; None for all.
         same: `(queries,)`: the row of each query in the gallery, which it does not find; -1 for none. None: none has.
     """
-    if k is not None and k < 1:
-        raise ConfigError(f"k must be at least 1, got {k}")
+    k = None if k is None else whole_number(k, "k")
     queries, gallery, query_labels, gallery_labels = _check(queries, gallery, query_labels, gallery_labels)
     rows = _rank_rows(rank_source, query_labels, gallery_labels)
     discount = _discounts(len(gallery), k, judging_device(queries))
@@ -240,13 +240,13 @@ def ndcg(
 
 
 def rank_order_accuracy(
-    queries: Tensor,
-    gallery: Tensor,
+    queries: Numbers,
+    gallery: Numbers,
     *,
-    query_labels: Tensor,
-    gallery_labels: Tensor,
+    query_labels: Numbers,
+    gallery_labels: Numbers,
     rank_source: RankSource,
-    same: Tensor | None = None,
+    same: Numbers | None = None,
 ) -> float:
     """How often an item of a closer rank really is closer than one of a farther rank. Higher is better; chance is 0.5.
 
@@ -268,13 +268,13 @@ def rank_order_accuracy(
 
 
 def ranked_retrieval(
-    queries: Tensor,
-    gallery: Tensor,
+    queries: Numbers,
+    gallery: Numbers,
     *,
-    query_labels: Tensor,
-    gallery_labels: Tensor,
+    query_labels: Numbers,
+    gallery_labels: Numbers,
     rank_source: RankSource,
-    same: Tensor | None = None,
+    same: Numbers | None = None,
 ) -> RankedRetrieval:
     """All of the above but `recall_at_k`, of all ranks at once: one sort serves them all. Higher is better.
 
@@ -315,8 +315,7 @@ def _precisions(found: Found, highest: int, recall: Tensor) -> Tensor:
 
 
 def _recall_points(points: int, device: torch.device) -> Tensor:
-    if points < 2:
-        raise ConfigError(f"a curve has at least 2 points, got {points}")
+    points = whole_number(points, "points", lowest=2)
     return torch.linspace(0, 1, points, dtype=torch.float64, device=device)
 
 
@@ -374,9 +373,10 @@ def _rank_rows(rank_source: RankSource, query_labels: Tensor, gallery_labels: Te
 
 
 def _check(
-    queries: Tensor, gallery: Tensor, query_labels: Tensor, gallery_labels: Tensor
+    queries: Numbers, gallery: Numbers, query_labels: Numbers, gallery_labels: Numbers
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    queries, gallery = unit_vectors(queries, "queries"), unit_vectors(gallery.to(queries.device), "gallery")
+    queries = unit_vectors(queries, "queries")
+    gallery = unit_vectors(as_tensor(gallery, "gallery").to(queries.device), "gallery")
     if queries.shape[1] != gallery.shape[1]:
         raise ShapeError(
             f"queries and gallery must have vectors of one length, got {queries.shape[1]} and {gallery.shape[1]}"

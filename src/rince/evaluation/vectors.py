@@ -3,37 +3,45 @@
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from rince.errors import DataError, ShapeError
+from rince.inputs import Numbers, as_tensor, unit_rows
 
 
-def check_vectors(vectors: Tensor, name: str) -> Tensor:
-    """The vectors as float32, where they are, or a clear error.
+def finite_vectors(vectors: Numbers, name: str) -> Tensor:
+    """The vectors as they are, integers as float32, where they are; or a clear error.
 
     Args:
         vectors: `(samples, dim)`.
         name: what errors call them.
     """
-    if vectors.ndim != 2 or vectors.shape[1] == 0:
-        raise ShapeError(f"{name} must be a matrix (samples, dim), got shape {tuple(vectors.shape)}")
+    vectors = as_tensor(vectors, name).detach()
+    if vectors.ndim != 2 or vectors.shape[1] == 0 or vectors.is_complex():
+        raise ShapeError(
+            f"{name} must be a matrix (samples, dim) of real numbers, got {vectors.dtype} of shape "
+            f"{tuple(vectors.shape)}"
+        )
     if len(vectors) == 0:
         raise DataError(f"{name} is empty; there is nothing to judge")
-    vectors = vectors.detach().to(torch.float32)
-    doubtful = (~torch.linalg.vector_norm(vectors, dim=1).isfinite()).nonzero().squeeze(1)  # or merely very long
-    bad = doubtful[(~vectors[doubtful].isfinite()).any(dim=1)]
+    vectors = vectors if vectors.is_floating_point() else vectors.float()
+    bad = (~torch.linalg.vector_norm(vectors, ord=torch.inf, dim=1).isfinite()).nonzero().squeeze(1)
     if len(bad):
         raise DataError(f"{name} holds NaN or infinity in {len(bad)} of {len(vectors)} rows, first in row {bad[0]}")
     return vectors
 
 
-def unit_vectors(vectors: Tensor, name: str) -> Tensor:
+def check_vectors(vectors: Numbers, name: str) -> Tensor:
+    """The vectors as float32, where they are, or a clear error."""
+    return finite_vectors(finite_vectors(vectors, name).float(), f"{name}, as float32,")
+
+
+def unit_vectors(vectors: Numbers, name: str) -> Tensor:
     """The same, each of length 1. A row of zeros has no direction: it stays zero, at cosine 0 from everything."""
-    return F.normalize(check_vectors(vectors, name), dim=1)
+    return unit_rows(finite_vectors(vectors, name))
 
 
-def check_labels(labels: Tensor, vectors: Tensor, name: str) -> Tensor:
+def check_labels(labels: Numbers, vectors: Tensor, name: str) -> Tensor:
     """The labels as int64 on the device of the vectors, or a clear error.
 
     Args:
@@ -41,7 +49,8 @@ def check_labels(labels: Tensor, vectors: Tensor, name: str) -> Tensor:
         vectors: what they label.
         name: what errors call them.
     """
-    if labels.shape != (len(vectors),) or labels.is_floating_point():
+    labels = as_tensor(labels, name)
+    if labels.shape != (len(vectors),) or labels.is_floating_point() or labels.is_complex():
         raise ShapeError(
             f"{name} must hold one integer per vector: got {labels.dtype} of shape {tuple(labels.shape)} for "
             f"{len(vectors)} vectors"
@@ -49,7 +58,7 @@ def check_labels(labels: Tensor, vectors: Tensor, name: str) -> Tensor:
     return labels.detach().to(vectors.device, torch.int64)
 
 
-def check_same(same: Tensor | None, queries: Tensor, gallery: Tensor) -> Tensor | None:
+def check_same(same: Numbers | None, queries: Tensor, gallery: Tensor) -> Tensor | None:
     """The rows of queries in a gallery as int64 on the device of the queries, None if no query has any; or an error.
 
     Args:

@@ -7,8 +7,7 @@ from collections import Counter
 from importlib.resources import files
 from pathlib import Path
 
-import yaml
-
+from rince.config.plain_yaml import NotPlainYamlError, load_yaml
 from rince.errors import DataError
 
 
@@ -55,9 +54,9 @@ def _lines(text: str) -> tuple[str, ...]:
 
 def _yaml_names(text: str, source: str) -> tuple[str, ...]:
     try:
-        found = yaml.safe_load(text)
-    except (yaml.YAMLError, RecursionError, ValueError) as error:  # the last of dates that are none
-        raise DataError(f"class list {source!r} is not YAML: {' '.join(str(error).split())}") from None
+        found = load_yaml(text)
+    except NotPlainYamlError as error:
+        raise DataError(f"class list {source!r} is not valid YAML: {error}") from None
     if not isinstance(found, list) or not all(isinstance(name, str) for name in found):
         raise DataError(f"class list {source!r} must hold a list of names, such as `- poodle`; quote what is no text")
     return tuple(found)

@@ -8,7 +8,6 @@ from typing import Annotated, Literal
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from pydantic import Field, model_validator
 from torch import Tensor
 
@@ -17,7 +16,9 @@ from rince.config.section import Falling, FallingCounts, Rising, RisingCounts
 from rince.errors import ConfigError, DataError
 from rince.hierarchy.given import Ranked
 from rince.hierarchy.number_files import read_columns, read_matrix, read_vectors
-from rince.ranks import SampleRanks, TableRanks
+from rince.inputs import unit_rows
+from rince.ranks import TableRanks
+from rince.sample_ranks import SampleRanks
 
 
 class EmbeddingSettings(RankSettings):
@@ -40,7 +41,7 @@ class EmbeddingSettings(RankSettings):
         return None if self.per == "sample" else self._cosines(class_names)
 
     def _cosines(self, class_names: Sequence[str]) -> Tensor:
-        vectors = F.normalize(read_vectors(Path(self.file), class_names), dim=1)
+        vectors = unit_rows(read_vectors(Path(self.file), class_names))
         similarity = vectors @ vectors.T
         return (similarity + similarity.T) / 2
 
@@ -105,7 +106,7 @@ def cluster_paths(vectors: Tensor, counts: Sequence[int], method: str, seed: int
     """
     from sklearn.cluster import AgglomerativeClustering, KMeans  # type: ignore[import-untyped]  # noqa: PLC0415
 
-    points, members = torch.nn.functional.normalize(vectors, dim=1).numpy(), np.arange(len(vectors))
+    points, members = unit_rows(vectors).numpy(), np.arange(len(vectors))
     paths = [[str(number)] for number in range(len(vectors))]
     for count in counts:
         if not 1 <= count < len(points):

@@ -58,7 +58,8 @@ def read_columns(path: Path, columns: Sequence[str], samples: int) -> Tensor:
         raise DataError(f"{path} has {len(rows) - 1:,} rows for {samples:,} training images; one for each is needed")
     places = [header.index(name) for name in columns]
     try:
-        return torch.tensor([[float(row[place]) for place in places] for row in rows[1:]])
+        numbers = [[float(row[place]) for place in places] for row in rows[1:]]
+        return torch.tensor(numbers, dtype=torch.float64)  # seconds and metres have more digits than float32
     except (ValueError, IndexError) as error:
         raise DataError(f"{path} must hold numbers in {', '.join(columns)}: {error}") from None
 
@@ -76,12 +77,11 @@ def read_matrix(path: Path) -> Tensor:
             if isinstance(found, np.ndarray)
             else next(found[n] for n in ("features", "similarity", *found.files) if n in found.files)
         )
-        matrix = torch.from_numpy(np.ascontiguousarray(array, dtype=np.float32))
     except Exception as error:  # damaged in one of many ways
         raise DataError(f"{path} cannot be read as {path.suffix} ({type(error).__name__}: {error})") from None
-    if matrix.ndim != 2:
-        raise DataError(f"{path} must hold a matrix, got shape {tuple(matrix.shape)}")
-    return matrix
+    if array.ndim != 2 or array.dtype.kind not in "fiu":
+        raise DataError(f"{path} must hold a matrix of numbers, got {array.dtype} of shape {array.shape}")
+    return torch.from_numpy(np.ascontiguousarray(array, np.float64 if array.dtype == np.float64 else np.float32))
 
 
 def _entry(path: Path, name: str) -> np.ndarray | None:

@@ -22,13 +22,11 @@ from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 
-import yaml
-
+from rince.config.plain_yaml import NotPlainYamlError, load_yaml
 from rince.errors import DataError
 from rince.ranks import even_paths
 
 SHIPPED = ("cifar100", "fashion")
-DEEPEST = 64  # far above any real taxonomy; a YAML alias that holds itself would never end
 
 
 @dataclass(frozen=True)
@@ -92,13 +90,9 @@ def load_taxonomy(source: str | Path) -> Taxonomy:
 
 def _from_yaml(text: str, source: str) -> Taxonomy:
     try:
-        _refuse_repeated_keys(yaml.compose(text, Loader=yaml.SafeLoader), source, set())
-        content = yaml.safe_load(text)
-    except (yaml.YAMLError, RecursionError, ValueError) as error:  # the last of dates that are none
-        mark = getattr(error, "problem_mark", None)
-        where = f", line {mark.line + 1}" if mark else ""
-        reason = getattr(error, "problem", None) or "it cannot be parsed"
-        raise DataError(f"taxonomy {source!r} is not YAML{where}: {reason}") from error
+        content = load_yaml(text)
+    except NotPlainYamlError as error:
+        raise DataError(f"taxonomy {source!r} is not valid YAML: {error}") from None
     levels: object = []
     if isinstance(content, dict) and set(content) == {"levels", "tree"}:
         content, levels = content["tree"], content["levels"]
@@ -114,26 +108,8 @@ def _from_yaml(text: str, source: str) -> Taxonomy:
     return _checked(list(_walk(content, (), source)), tuple(levels), source)
 
 
-def _refuse_repeated_keys(node: yaml.Node | None, source: str, seen: set[int]) -> None:
-    """YAML keeps the last of two equal keys without a word, which would lose classes."""
-    if node is None or id(node) in seen:  # an alias leads to a node that was seen
-        return
-    seen.add(id(node))
-    if isinstance(node, yaml.MappingNode):
-        keys: set[str] = set()
-        for key, value in node.value:
-            if key.value in keys:
-                line = key.start_mark.line + 1
-                raise DataError(f"taxonomy {source!r} has {key.value!r} twice, again in line {line}; merge the two")
-            if isinstance(key.value, str):
-                keys.add(key.value)
-            _refuse_repeated_keys(value, source, seen)
-
-
 def _walk(node: object, above: tuple[str, ...], source: str) -> Iterator[tuple[str, ...]]:
     place = f"{'/'.join(above)!r} of taxonomy {source!r}"
-    if len(above) > DEEPEST:
-        raise DataError(f"taxonomy {source!r} is deeper than {DEEPEST} levels; does an alias hold itself?")
     if not isinstance(node, dict | list):
         raise DataError(f"{place} must hold a mapping or a list of class names, got {node!r}")
     if not node:

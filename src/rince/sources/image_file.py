@@ -7,6 +7,7 @@ times as fast (500 × 375, AMD EPYC). Everything else, and what is not quite rig
 from __future__ import annotations
 
 import io
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -32,6 +33,10 @@ GRAY = {"1", "L"}
 SHRINKAGES = (8, 4, 2)  # that JPEG decodes to
 PLAIN = {"YCbCr": "RGB", "Gray": "GRAY"}  # colours of a JPEG, and what they are decoded to
 DEEP = {"I", "F", "I;16", "I;16B", "I;16L", "I;16N"}
+# What libjpeg says of scan data that it decodes nevertheless. Bytes left over before the end are harmless in files of
+# some cameras, of which large data sets have a few.
+LOST = ("premature end of data segment", "bad Huffman code", "bad arithmetic code", "instead of RST")
+LEFT_OVER = "extraneous bytes before marker"
 Pixels = np.ndarray[tuple[int, int, int], np.dtype[np.uint8]]
 
 
@@ -106,8 +111,16 @@ class OpenedImage:
                 min_height=-(-self._stored[0] // shrinkage),
                 min_width=-(-self._stored[1] // shrinkage),
             )
-        except ValueError:
+        except ValueError as error:
+            self._tell_damage(str(error))
             return None
+
+    def _tell_damage(self, reason: str) -> None:
+        """Pillow does not say it: where scan data is lost it gives gray, and where too much is left, whatever came."""
+        if any(sign in reason for sign in LOST):
+            raise DataError(f"{self._name} is damaged, part of it is lost ({reason}); mend it or take it out")
+        if LEFT_OVER in reason:
+            warnings.warn(f"{self._name} may be damaged ({reason}); it is taken as it decodes", stacklevel=2)
 
     def _decoded_by_pillow(self, shrinkage: int) -> Pixels:
         with self._named_errors(), self._by_pillow() as image:

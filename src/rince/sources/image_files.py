@@ -21,6 +21,7 @@ from rince.errors import DataError
 from rince.files import file_digest_once, file_digests_once, fingerprint_of, readable
 from rince.hierarchy.levels import column_paths, no_own_paths
 from rince.ranks import even_paths
+from rince.sources.folders import files_below, listed
 from rince.sources.image_file import OpenedImage, Pixels
 from rince.sources.source import Made, Preview, Source
 from rince.sources.splits import SPLITS, chosen_classes, lower_places, places_in_class, split_folders
@@ -349,7 +350,7 @@ def find_images(source: str) -> ImageFiles:
     if root.is_file():
         files = [root]
     elif root.is_dir():
-        files = sorted(p for p in root.rglob("*") if p.suffix.lower() in SUFFIXES and p.is_file())
+        files = sorted(path for path in files_below(root) if path.suffix.lower() in SUFFIXES)
     else:
         raise DataError(f"there is no file and no folder {source!r}; give an image or a folder of images")
     if not files:
@@ -366,7 +367,7 @@ def _scan(
     real = os.path.realpath(folder)
     if real in ancestors:
         raise DataError(f"folder {str(folder)!r} of {source!r} is a link to a folder above it; take the link out")
-    with os.scandir(folder) as listing:
+    with listed(folder) as listing:
         entries = sorted((entry for entry in listing if not entry.name.startswith(".")), key=lambda entry: entry.name)
     images = [folder / e.name for e in entries if os.path.splitext(e.name)[1].lower() in SUFFIXES and e.is_file()]
     below = [

@@ -278,18 +278,26 @@ class InMemory(Source):
 
 
 def rows_in(samples: Source, others: Source) -> Tensor | None:
-    """`(samples,)`: the row of each sample among the others, -1 where it is not there; None if none is.
+    """`(samples,)`: the first row of each sample among the others, -1 where it is not there; None if none is."""
+    first = [min(rows, default=-1) for rows in all_rows_in(samples, others)]
+    return torch.tensor(first, dtype=torch.int64) if any(row >= 0 for row in first) else None
+
+
+def all_rows_in(samples: Source, others: Source) -> list[set[int]]:
+    """For each sample all rows among the others that are the same one: several links may lead to a file.
 
     The same sample is the same file, through any link, or the same row of the same data.
     """
     if samples.holds_the_same_as(others):
-        return torch.arange(len(samples))
+        return [{row} for row in range(len(samples))]
     places = [_files_of(each) for each in (samples, others)]
     if places[0] is None or places[1] is None:
-        return None
-    there = {file: row for row, file in reversed(list(enumerate(places[1]))) if file is not None}
-    found = torch.tensor([-1 if file is None else there.get(file, -1) for file in places[0]], dtype=torch.int64)
-    return found if bool((found >= 0).any()) else None
+        return [set() for _ in range(len(samples))]
+    there: dict[tuple[int, int], set[int]] = {}
+    for row, file in enumerate(places[1]):
+        if file is not None:
+            there.setdefault(file, set()).add(row)
+    return [set() if file is None else there.get(file, set()) for file in places[0]]
 
 
 def _files_of(source: Source) -> list[tuple[int, int] | None] | None:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from rince.errors import DataError
+from rince.sources.folders import listed
 
 # Folder and file names that mean a split, and the one name we give it.
 SPLITS = {
@@ -36,7 +37,9 @@ def split_part(split: str) -> tuple[str, slice | None]:
 def split_folders(root: Path, names: Mapping[str, str] = SPLITS) -> dict[str, Path]:
     """Split → its folder, of the folders on top that are named like splits; empty if none is."""
     found: dict[str, Path] = {}
-    for folder in sorted(entry for entry in root.iterdir() if entry.is_dir()):
+    with listed(root) as entries:
+        folders = sorted(root / entry.name for entry in entries if entry.is_dir())
+    for folder in folders:
         known = names.get(folder.name.lower())
         if known in found:
             first = found[known].name

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from rince.errors import ConfigError, DataError
 from rince.files import readable
+from rince.sources.folders import refuse_unreadable
 from rince.sources.splits import SPLITS as USUAL_SPLITS
 from rince.sources.splits import split_folders
 
@@ -344,7 +345,7 @@ def _lines(file: Path) -> list[str]:
 def video_files(root: Path) -> Iterator[Path]:
     """Video files below a folder, in alphabetical order. Follows links, but into no folder twice."""
     seen: set[str] = set()
-    for folder, below, names in os.walk(root, followlinks=True):
+    for folder, below, names in os.walk(root, followlinks=True, onerror=refuse_unreadable):
         real = os.path.realpath(folder)
         below[:] = sorted(name for name in below if not name.startswith(".")) if real not in seen else []
         if real not in seen:
