@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import torch
 from torch import Tensor
@@ -147,7 +147,7 @@ class _Cache:
         self.path = path
 
     def __enter__(self) -> _Cache:
-        self.file = None
+        self.file: BinaryIO | None = None
         with suppress(OSError):
             self._open()
         return self
