@@ -4,7 +4,7 @@ PYTHON ?= python3.11
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: help demo demo-images test quick breakages fuzz lint bench docs lock clean
+.PHONY: help demo demo-images test quick breakages faults fuzz lint bench docs lock clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -46,6 +46,9 @@ quick: $(READY) ## tests of the parts, without training, compiling or other proc
 
 breakages: $(READY) ## break the source on purpose, one way at a time, and tell what no test noticed; ONLY=name for one
 	$(BIN)/python tests/breakages.py $(ONLY)
+
+faults: $(READY) ## every file-system call of every command that writes fails once, or kills; COMMANDS="train cp" EVERY=5 for some
+	OMP_NUM_THREADS=1 $(BIN)/python tests/faults.py $(COMMANDS) $(if $(EVERY),--every $(EVERY))
 
 SECONDS ?= 300
 fuzz: $(READY) ## mutated recipes, calls and files for SECONDS=300 on all cores; what breaks is kept in tests/findings

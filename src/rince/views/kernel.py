@@ -1,6 +1,6 @@
 """Views on the CPU: every image goes through crop, jitter and normalisation in one piece, while it is in the cache.
 
-Compiled by numba on first use (about three seconds, kept beside this file or in the user's cache). Tensor operations,
+Compiled by numba on first use (about three seconds, kept in the user's cache). Tensor operations,
 which see the whole batch once for every step, took 13 ms for 512 images of 32 × 32 when they were arranged for one
 core; this takes 2.5 (AMD EPYC, torch 2.13). Those of `views.tensors` are arranged for devices that start them slowly.
 
@@ -12,15 +12,13 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable
-from typing import Any
 
-import numba
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from rince.views.kept_code import compiled
 from rince.views.tensors import ViewParameters
 
 Floats = NDArray[np.float32]
@@ -35,14 +33,6 @@ STEPS_TO_ONE = single(2**23)  # float32 numbers from 1 to 2 are multiples of its
 # Values to make (a millisecond's work) that pay for another thread. Right after a step of training torch's own threads
 # still hold the other cores: there, two threads took 8.9 ms for two views of 256 images of 32 × 32, one took 6.6.
 ENOUGH = 1 << 19
-
-
-def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """By numba, without Python's lock; kept on disk where there is a place for it."""
-    try:
-        return numba.njit(nogil=True, cache=True)(function)
-    except RuntimeError:  # neither the package nor the home directory can be written to
-        return numba.njit(nogil=True)(function)
 
 
 def make_views(images: Tensor, parameters: ViewParameters, mean: Tensor, std: Tensor, size: int) -> Tensor:
