@@ -34,6 +34,7 @@ except ImportError:  # not on Windows
 
 RECIPE, ENVIRONMENT, METRICS, CHECKPOINT = "recipe.yaml", "environment.json", "metrics.jsonl", "last.ckpt"
 BEST = "best.ckpt"
+FINGERPRINTS = 1  # to be raised when the same samples or ranks get another fingerprint than before
 
 
 def create_run(folder: Path, recipe: Recipe) -> None:
@@ -86,6 +87,7 @@ def write_environment(folder: Path, data: dict[str, Any], notes: Sequence[str]) 
         "platform": platform.platform(),
         "threads": torch.get_num_threads(),
         "commit": _commit(),
+        "fingerprints": FINGERPRINTS,
         "data": data,
         "notes": list(notes),
     }
@@ -100,6 +102,15 @@ def noted_data(folder: Path) -> tuple[dict[str, Any], str]:
         return dict(found["data"]), str(found.get("rince"))
     except (OSError, ValueError, KeyError, TypeError):
         raise DataError(f"{path} is damaged, so nobody can tell whether the data is still the same") from None
+
+
+def comparable_data(folder: Path) -> dict[str, Any]:
+    """The same, if its fingerprints can be compared with those of today; nothing of a run of before."""
+    path = folder / ENVIRONMENT
+    if not path.is_file():
+        return {}
+    data, _ = noted_data(folder)
+    return data if json.loads(path.read_text()).get("fingerprints") == FINGERPRINTS else {}
 
 
 def check_data(folder: Path, data: dict[str, Any], notes: Sequence[str] = ()) -> None:
