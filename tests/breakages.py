@@ -208,6 +208,52 @@ BREAKAGES = (
         "encoder.load_state_dict(saved)",
         f"{START_FROM} -k head",
     ),
+    Breakage("adam-is-sgd", 'if settings.kind == "sgd":', "if settings.kind:", f"{REPLAY} -k adam"),
+    Breakage("sgd-without-momentum", "momentum=settings.momentum, weight_decay", "weight_decay", REPLAY),
+    Breakage("any-order-dropped", "        allow_any_order=recipe.loss.allow_any_order,\n", "", f"{REPLAY} -k 'fall'"),
+    Breakage(
+        "encoder-of-another-seed",
+        "torch.manual_seed(recipe.seed)\n        backbone",
+        "torch.manual_seed(0)\n        backbone",
+        f"{SETTINGS} -k first_weights",
+    ),
+    Breakage(
+        "channels-last-ignored",
+        "        if self.channels_last:",
+        "        if False:",
+        "tests/unit/test_models.py -k memory",
+    ),
+    Breakage(
+        "views-of-epoch-0-always",
+        "self.source.load(ids, self.numbers, seed=self.seed, epoch=epoch)",
+        "self.source.load(ids, self.numbers, seed=self.seed, epoch=0)",
+        f"{SETTINGS} -k every_epoch",
+    ),
+    Breakage(
+        "views-in-memory-of-epoch-0-always",
+        "epoch=epoch, view=number, sample_ids=drawn_by)",
+        "epoch=0, view=number, sample_ids=drawn_by)",
+        f"{SETTINGS} -k every_epoch",
+    ),
+    Breakage(
+        "crops-of-files-of-epoch-0-always",
+        "draw_parameters(*sizes, seed=seed, epoch=epoch",
+        "draw_parameters(*sizes, seed=seed, epoch=0",
+        f"{SETTINGS} -k every_epoch",
+    ),
+    Breakage(
+        "vectors-of-epoch-0-always",
+        "return self.maker.make(rows, seed=seed, epoch=epoch, view=view, sample_ids=sample_ids)",
+        "return self.maker.make(rows, seed=seed, epoch=0, view=view, sample_ids=sample_ids)",
+        f"{VECTORS} -k naive_loop",
+    ),
+    Breakage("clips-of-epoch-0-always", "self.sampler.draw(seed, epoch, ids", "self.sampler.draw(seed, 0, ids", VIDEOS),
+    Breakage(
+        "crops-of-clips-of-epoch-0-always",
+        "draw_parameters(heights, widths, seed=seed, epoch=epoch",
+        "draw_parameters(heights, widths, seed=seed, epoch=0",
+        VIDEOS,
+    ),
     # Validation, on samples held out.
     Breakage(
         "held-out-samples-trained-on",
@@ -259,6 +305,12 @@ BREAKAGES = (
         f"{REPLAY} -k held_out",
     ),
     Breakage("validation-with-batch-statistics", "encoder.eval(), self.twin.eval()", "pass", f"{REPLAY} -k held_out"),
+    Breakage(
+        "classifier-validated-with-batch-statistics",
+        "        encoder.eval()\n        with torch.no_grad():\n            for step in steps:\n                with self",
+        "        with torch.no_grad():\n            for step in steps:\n                with self",
+        f"{SETTINGS} -k validation_loss",
+    ),
     Breakage(
         "validation-leaves-eval",
         "encoder.train(), self.twin.train()",
@@ -565,6 +617,12 @@ BREAKAGES = (
         'return ""',
         f"{RESUME} -k another_file",
     ),
+    Breakage(
+        "precision-forgotten",
+        'runtime.load_precision_state(saved["precision"])',
+        "pass",
+        f"{RESUME} -k scale_of_gradients",
+    ),
     # Identity: what does not belong together does not meet.
     Breakage(
         "recipe-edited-while-it-stood-still",
@@ -859,6 +917,12 @@ BREAKAGES = (
         "tests/unit/test_report.py -k neighbours",
     ),
     # Export of pretrained networks.
+    Breakage(
+        "exported-mean-is-std",
+        '"mean": list(made.mean)',
+        '"mean": list(made.std)',
+        "tests/unit/test_centre.py -k export_says",
+    ),
     Breakage(
         "export-without-the-residual",
         "torch.cat([outer.weight, one, -one], dim=1)",

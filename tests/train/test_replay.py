@@ -58,6 +58,7 @@ CASES = {
         "model": TINY["model"],
         "twin": {"momentum": 0.7, "buffers": "copy"},
     },
+    "temperatures that fall": {"loss": {"terms": terms("out", "in", "in")[::-1], "allow_any_order": True}},
     "in two parts": {"train": BASE["train"] | {"accumulate": 2}, "loss": {"terms": terms("in", "out", "in")}},
     "a warm-up over an epoch": {
         "schedule": {"kind": "cosine", "warmup_epochs": 1, "warmup_from": 0.05},

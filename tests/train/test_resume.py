@@ -11,12 +11,14 @@ import numpy as np
 import pytest
 import torch
 import yaml
+from lightning_fabric.plugins.precision import MixedPrecision
 
 from rince.errors import DataError
 from rince.sources.images import load_images
 from rince.train import record
 from rince.train.checkpoint import load_checkpoint, save_checkpoint
 from rince.train.record import locked
+from rince.train.runtime import Runtime
 from train.tiny import STEPS, rince, rince_process, write_recipe
 
 DIE_WHILE_WRITING = """
@@ -132,6 +134,30 @@ def copy_of(run, folder):
     for file in run.iterdir():
         (target / file.name).write_bytes(file.read_bytes())
     return target
+
+
+def test_the_scale_of_gradients_goes_on_where_it_was(tmp_path, monkeypatch):
+    """On the CPU no precision has one, so it is given one, which doubles its scale after every second step."""
+
+    def scaled(self, *arguments, **options):
+        before(self, *arguments, **options)
+        scaler = torch.amp.GradScaler("cpu", init_scale=4.0, growth_interval=2)
+        self.fabric.strategy.precision = MixedPrecision("16-mixed", "cpu", scaler)
+        self.fabric.strategy.precision._desired_input_dtype = torch.bfloat16
+
+    before = Runtime.__init__
+    monkeypatch.setattr(Runtime, "__init__", scaled)
+    recipe = write_recipe(tmp_path, optimizer={"lr": 0.01})
+    rince("train", recipe, "train.max_steps=7", "--out", tmp_path / "whole")
+    rince("train", recipe, "train.max_steps=3", "--out", tmp_path / "parts")
+    text = (tmp_path / "parts" / "recipe.yaml").read_text()
+    (tmp_path / "parts" / "recipe.yaml").write_text(text.replace("max_steps: 3", "max_steps: 7"))
+    rince("train", "--resume", tmp_path / "parts")
+    whole, parts = (state_of(tmp_path / run) for run in ("whole", "parts"))
+    assert whole["precision"]["scale"] == 4.0 * 2**3
+    assert whole["precision"]["_growth_tracker"] == 1
+    assert parts["precision"] == whole["precision"]
+    assert_same(parts["encoder"], whole["encoder"])
 
 
 def truncate(run):

@@ -1,15 +1,24 @@
 """What a recipe says reaches the run: the first step of a baseline by hand, and settings that must change something."""
 
 import json
+from dataclasses import replace
 
 import pytest
 import torch
 import torch.nn.functional as F
+from PIL import Image
+from torch import nn
 
+from oracles.held_out import held_out_by_name
 from rince.config import load_recipe
+from rince.encoders.heads import mlp_head
+from rince.encoders.resnet import resnet
 from rince.evaluation.trained import open_trained
+from rince.sources.feed import Feed
+from rince.sources.image_files import find_images
 from rince.sources.images import load_images
-from rince.sources.order import Order
+from rince.sources.order import OneByOne, Order
+from rince.train.checkpoint import load_checkpoint
 from rince.views.pixels import PixelViews
 from train.tiny import TINY, rince, write_recipe
 
@@ -97,6 +106,63 @@ def test_the_first_step_of_a_baseline_is_the_gradient_of_its_loss(name, tmp_path
     }
     torch.testing.assert_close(found, expected, rtol=1e-3, atol=2e-5)
     assert max(float(gradient.abs().max()) for gradient in gradients) > 0.01
+
+
+def test_the_first_weights_are_a_function_of_the_seed(tmp_path):
+    path = write_recipe(tmp_path, train={"epochs": 1, "batch": 20, "max_steps": 1})
+    for seed in (3, 4):
+        rince("train", path, *STILL, f"seed={seed}", "--out", tmp_path / str(seed))
+        saved = load_checkpoint(tmp_path / str(seed) / "last.ckpt", {"encoder"})["encoder"]
+        torch.manual_seed(seed)
+        encoder = nn.Module()
+        encoder.backbone = resnet(10, width=4, channels=1, stem="small-stride2")
+        encoder.head = mlp_head(32, 16, 8)
+        for name, value in encoder.named_parameters():
+            torch.testing.assert_close(saved[name], value.detach(), rtol=0, atol=1e-6, msg=name)
+
+
+def test_the_validation_loss_of_a_classifier_is_that_of_testing(tmp_path):
+    """With the statistics of training, and nothing hidden; no weight moves."""
+    path = write_recipe(
+        tmp_path,
+        data=TINY["data"] | {"limit": 60, "validation": 0.3},
+        method={"kind": "cross-entropy", "dropout": 0.5},
+        loss=None,
+        bank=None,
+        optimizer={"lr": 1e-30},
+        schedule={"kind": "plateau"},
+        train={"epochs": 1, "batch": 14},
+    )
+    recipe = load_recipe(path)
+    rince("train", path, "--out", tmp_path / "run")
+    images = load_images("fashion", "train", limit=60)
+    held_out = torch.tensor(held_out_by_name(map(str, range(60)), images.labels.tolist(), 0.3))
+    views = PixelViews(**dict(recipe.views))(
+        images.images[held_out], seed=recipe.seed, epoch=-1, view=0, sample_ids=held_out
+    )
+    with torch.no_grad():
+        outputs = open_trained(tmp_path / "run").encoder.eval()(views, raw=True)[:, :10]
+    expected = F.cross_entropy(outputs, images.labels[held_out])
+    assert lines(tmp_path / "run")[-1]["validation/loss"] == pytest.approx(float(expected), rel=1e-4)
+
+
+@pytest.mark.parametrize("in_memory", [True, False])
+def test_every_epoch_has_views_of_its_own(in_memory, tmp_path):
+    images = load_images("fashion", "train", limit=3)
+    channels = 1 if in_memory else 3
+    views = PixelViews(size=12, mean=[0.3] * channels, std=[0.3] * channels, jitter=None, grayscale=0.0)
+    for row, image in enumerate(images.images):
+        Image.fromarray(image[0].numpy()).save(tmp_path / f"{row}.png")
+    source = replace(images if in_memory else find_images(str(tmp_path)), maker=views)
+    feed = Feed(source, OneByOne(3, 3), seed=5, device=torch.device("cpu"), numbers=(0,))
+    steps = list(feed.steps(0, 3))
+    assert [step.epoch for step in steps] == [0, 1, 2]
+    pixels = images.images.repeat(1, channels, 1, 1)
+    for step in steps:
+        expected = views(pixels, seed=5, epoch=step.epoch, view=0, sample_ids=step.ids)
+        # Files are resized as they are decoded, in bytes and antialiased: alike, not the same.
+        assert (step.views[0] - expected).abs().mean() < (1e-6 if in_memory else 0.2)
+    assert (steps[0].views[0] - steps[1].views[0]).abs().mean() > 0.3
 
 
 FAST_AP = {"method": {"kind": "fast-ap"}, "loss": None, "bank": None}

@@ -121,3 +121,5 @@ def test_an_export_says_so():
         "to 128 if it is above 112, else to 112, centre of 112"
         in data.input_facts(PixelViewSettings(size=112))["pixels"]
     )
+    told = data.input_facts(PixelViewSettings(size=112, mean=[0.1, 0.2, 0.3], std=[0.4, 0.5, 0.6]))
+    assert (told["mean"], told["std"]) == ([0.1, 0.2, 0.3], [0.4, 0.5, 0.6])

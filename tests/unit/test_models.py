@@ -12,7 +12,7 @@ from torch import nn
 from rince import ConfigError, MomentumTwin, ShapeError
 from rince.encoders.encoder import Encoder
 from rince.encoders.heads import mlp_head
-from rince.encoders.resnet import resnet
+from rince.encoders.resnet import ResNetModel, resnet
 
 NARROW = {"width": 8, "stem": "small-stride2", "channels": 3, "norm": "batch", "head_hidden": None, "dim": 16}
 
@@ -278,6 +278,16 @@ def test_channels_last_gives_the_same(norm):
     assert other.backbone.stages[1][0].convs[0].weight.is_contiguous(memory_format=torch.channels_last)
     found = other(images(8, side=32).contiguous(memory_format=torch.channels_last))
     torch.testing.assert_close(found, one(images(8, side=32)), rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("last", [True, False])
+@pytest.mark.parametrize(("shape", "form"), [((3, 8, 8), torch.channels_last), ((3, 2, 8, 8), torch.channels_last_3d)])
+def test_a_recipe_says_how_weights_lie_in_memory(shape, form, last):
+    network = ResNetModel(depth=10, width=4, channels_last=last).build(shape)
+    weights = [each.weight for each in network.modules() if isinstance(each, (nn.Conv2d, nn.Conv3d))]
+    large = [weight for weight in weights if min(weight.shape) > 1]  # others lie both ways at once
+    assert len(large) > 5
+    assert {weight.is_contiguous(memory_format=form) for weight in large} == {last}
 
 
 NARROW_AND_LARGE = """

@@ -27,7 +27,7 @@ from rince.sources.source import Source, moved
 from rince.sources.splits import names_digest
 from rince.terminal import Say, TellDone, mention, nobody
 from rince.train.checkpoint import check_network, load_checkpoint
-from rince.train.record import BEST, CHECKPOINT, ENVIRONMENT, check_recipe, noted_data, recipe_of
+from rince.train.record import BEST, CHECKPOINT, check_recipe, comparable_data, noted_data, recipe_of
 from rince.train.setup import NOTHING, Brought, build_encoder, build_ranks, ranks_fingerprint, total_steps
 from rince.train.validation import Place, recorded
 
@@ -106,10 +106,7 @@ class TrainedRun:
 
     def noted(self, what: str) -> Any:
         """What the run noted of its data when it began; None if nobody knows, or an older rince noted it otherwise."""
-        if not (self.folder / ENVIRONMENT).is_file():
-            return None
-        data, version = noted_data(self.folder)
-        return data.get(what) if version == rince.__version__ else None
+        return comparable_data(self.folder).get(what)
 
     def check_trained_on(self, samples: Source) -> None:
         """Refuses training samples that are not those that it was trained on."""

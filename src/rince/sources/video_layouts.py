@@ -130,9 +130,8 @@ def _chosen(rows: list[ListedVideo], source: str, split: str) -> VideoList:
     class_names = tuple(sorted(names, key=int) if numeric else sorted(names))
     number = {name: label for label, name in enumerate(class_names)}
     listed = [row for row in rows if row.split in wanted]
-    exists = [os.path.isfile(row.path) for row in listed]  # false for what can be no file, such as too long a name
-    chosen = [row for row, is_there in zip(listed, exists, strict=True) if is_there]
-    absent = tuple(row.path.name for row, is_there in zip(listed, exists, strict=True) if not is_there)
+    chosen = [row for row in listed if os.path.isfile(row.path)]  # false, not an error, for what can be no file
+    absent = tuple(row.path.name for row in listed if not os.path.isfile(row.path))
     if not chosen:
         raise DataError(
             f"none of the {len(listed)} videos that split {split!r} of {source!r} lists is there; the first would be "

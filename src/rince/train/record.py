@@ -36,6 +36,7 @@ RECIPE, ENVIRONMENT, METRICS, CHECKPOINT = "recipe.yaml", "environment.json", "m
 BEST = "best.ckpt"
 LOCK = ".lock"  # held by whoever trains
 BEGUN = {RECIPE, ENVIRONMENT, METRICS}  # all that a run has before its first checkpoint: the same start makes it again
+FINGERPRINTS = 1  # to be raised when the same samples or ranks get another fingerprint than before
 
 
 @contextmanager
@@ -104,6 +105,7 @@ def write_environment(folder: Path, data: dict[str, Any], notes: Sequence[str]) 
         "platform": platform.platform(),
         "threads": torch.get_num_threads(),
         "commit": _commit(),
+        "fingerprints": FINGERPRINTS,
         "data": data,
         "notes": list(notes),
     }
@@ -118,6 +120,15 @@ def noted_data(folder: Path) -> tuple[dict[str, Any], str]:
         return dict(found["data"]), str(found.get("rince"))
     except (OSError, ValueError, KeyError, TypeError):
         raise DataError(f"{path} is damaged, so nobody can tell whether the data is still the same") from None
+
+
+def comparable_data(folder: Path) -> dict[str, Any]:
+    """The same, if its fingerprints can be compared with those of today; nothing of a run of before."""
+    path = folder / ENVIRONMENT
+    if not path.is_file():
+        return {}
+    data, _ = noted_data(folder)
+    return data if json.loads(path.read_text()).get("fingerprints") == FINGERPRINTS else {}
 
 
 def check_data(folder: Path, data: dict[str, Any], notes: Sequence[str] = ()) -> None:
