@@ -82,3 +82,16 @@ def test_a_distance_of_exactly_the_limit_is_within():
     """0.7 is less in float32 than in float64."""
     ranks = SampleRanks([[0.0], [0.7], [0.71]], [0.7], metric="euclidean")([0], [0, 1, 2])
     assert ranks.tolist() == [[1, 2, 0]]
+
+
+@pytest.mark.parametrize("metric", ["cosine", "euclidean"])
+def test_other_vectors_are_other_ranks(metric):
+    """The limits alone do not tell them apart: a run must not go on with ranks of other samples."""
+    positions = walk("beside the origin")[0]
+    moved = positions.copy()
+    moved[5, 0] += 1e-3
+    limits = [0.9, 0.5] if metric == "cosine" else [0.5, 0.9]
+    first, again, other = (SampleRanks(each, limits, metric=metric) for each in (positions, positions.copy(), moved))
+    assert first.fingerprint == again.fingerprint
+    assert first.fingerprint != other.fingerprint
+    assert first.fingerprint != SampleRanks(positions, [limit / 2 for limit in limits], metric=metric).fingerprint
