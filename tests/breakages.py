@@ -825,6 +825,128 @@ BREAKAGES = (
         '"after": self.test.features',
         f"{JUDGE} -k similarity",
     ),
+    Breakage(
+        "roc-axes-swapped",
+        '{"false": _plain(false), "true": _plain(true)}',
+        '{"false": _plain(true), "true": _plain(false)}',
+        f"{JUDGE} -k inliers",
+    ),
+    Breakage(
+        "outliers-from-the-training-split",
+        "load_any(place, self.test_split, classes)",
+        "load_any(place, self.train_split, classes)",
+        "tests/unit/test_outliers.py -k test_samples_of_their_data",
+    ),
+    Breakage(
+        "neighbours-by-product",
+        "(unit_vectors(vectors_of(run, each, which, tell), which) for each in (queries, gallery))",
+        "(vectors_of(run, each, which, tell) for each in (queries, gallery))",
+        "tests/unit/test_lookup.py -k by_product",
+    ),
+    Breakage(
+        "second-link-is-a-neighbour",
+        "there.setdefault(file, set()).add(row)",
+        "there[file] = {row}",
+        "tests/unit/test_lookup.py -k link",
+    ),
+    Breakage(
+        "probe-truncates-labels",
+        'check_labels(given, given.flatten(), "train_labels").unique',
+        "given.long().unique",
+        "tests/unit/test_inputs.py -k one_clear_sentence",
+    ),
+    Breakage(
+        "probe-of-tiny-features",
+        "size = math.ldexp(1.0, math.frexp(largest)[1])",
+        "size = 1.0",
+        "tests/unit/test_inputs.py -k length",
+    ),
+    Breakage(
+        "tiny-vectors-have-no-direction",
+        "vectors[odd] / largest[odd]",
+        "vectors[odd]",
+        "tests/unit/test_inputs.py -k 'length or unit'",
+    ),
+    # Positions, and small integers.
+    Breakage(
+        "distances-by-products",
+        "donot_use_mm_for_euclid_dist",
+        "use_mm_for_euclid_dist",
+        "tests/unit/test_positions.py -k exact",
+    ),
+    Breakage(
+        "positions-in-float32",
+        "torch.tensor(numbers, dtype=torch.float64)",
+        "torch.tensor(numbers)",
+        "tests/unit/test_positions.py -k file",
+    ),
+    Breakage(
+        "sample-vectors-not-in-the-fingerprint",
+        "digest_of(self.vectors, self._limits)",
+        "digest_of(self._limits)",
+        "tests/unit/test_positions.py -k other_vectors",
+    ),
+    Breakage("labels-stay-bytes", "labels = labels.long()", "pass", "tests/unit/test_inputs.py -k any_integer"),
+    Breakage(
+        "own-ranks-wrap", "own_ranks.clamp(NO_RANK, HIGHEST_RANK)", "own_ranks", "tests/unit/test_inputs.py -k wrap"
+    ),
+    # The loss at its edges.
+    Breakage(
+        "nan-of-unused-queries",
+        "return mask & used[:, None]",
+        "return mask",
+        "tests/unit/test_loss_numerics.py -k no_part",
+    ),
+    Breakage(
+        "nan-of-excluded-pairs",
+        "apart = torch.where(positive, opponents[:, None] - logits, LOG_OF_NOTHING)",
+        "apart = torch.where(positive, 0.0, LOG_OF_NOTHING) + opponents[:, None] - logits",
+        "tests/unit/test_loss_numerics.py -k no_part",
+    ),
+    Breakage(
+        "infinitely-far-is-missing",
+        "torch.where(vanished & used, torch.inf,",
+        "torch.where(vanished & used, 0.0,",
+        "tests/unit/test_loss_numerics.py -k infinitely",
+    ),
+    Breakage(
+        "divided-by-nothing",
+        "if looking_is_free(queries.device) and not sound:",
+        "if False:",
+        "tests/unit/test_loss_numerics.py -k divides",
+    ),
+    Breakage(
+        "no-gradient-in-inference-mode",
+        "with torch.inference_mode(False), torch.no_grad(), torch.autocast",
+        "with torch.no_grad(), torch.autocast",
+        "tests/unit/test_inference_mode.py -k same_within",
+    ),
+    Breakage(
+        "bank-checked-before-it-is-float32",
+        "keys, labels = keys.to(self.keys.dtype), labels.to(self.labels.dtype)\n        if looking_is_free(keys.device):\n            _check_pushed_values(keys, labels)",
+        "if looking_is_free(keys.device):\n            _check_pushed_values(keys, labels)\n            keys, labels = keys.to(self.keys.dtype), labels.to(self.labels.dtype)",
+        "tests/unit/test_inputs.py -k one_clear_sentence",
+    ),
+    # What recipes and files may hold.
+    Breakage("settings-may-be-nan", ", allow_inf_nan=False)", ")", "tests/unit/test_config.py -k nan"),
+    Breakage(
+        "last-of-two-keys-wins", "if (key.tag, key.value) in keys:", "if False:", "tests/unit/test_config.py -k plain"
+    ),
+    Breakage(
+        "aliases-written-out", "if self._sizes[id(node)] > LARGEST:", "if False:", "tests/unit/test_config.py -k plain"
+    ),
+    Breakage(
+        "damaged-jpegs-are-gray",
+        "if any(sign in reason for sign in LOST):",
+        "if False:",
+        "tests/unit/test_damaged_images.py -k early",
+    ),
+    Breakage(
+        "unreadable-folders-are-empty",
+        "os.walk(root, followlinks=True, onerror=refuse_unreadable)",
+        "os.walk(root, followlinks=True)",
+        "tests/unit/test_damaged_images.py -k cannot_be_read",
+    ),
     # Report.
     Breakage(
         "curves-of-the-first-run",

@@ -82,7 +82,7 @@ class _Blockwise(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, queries: Tensor, candidates: Tensor, job: BlockwiseJob) -> tuple[Tensor, ...]:
-        wanted = ctx.needs_input_grad[:2]
+        wanted = (False, False) if torch.is_inference_mode_enabled() else ctx.needs_input_grad[:2]
         gradients = [
             torch.zeros_like(x) if want else None for x, want in zip((queries, candidates), wanted, strict=True)
         ]

@@ -2,7 +2,8 @@ import pytest
 import yaml
 
 from rince.config import load_recipe, recipe_names, recipe_text
-from rince.errors import ConfigError
+from rince.errors import ConfigError, DataError
+from rince.hierarchy.class_lists import read_class_list
 
 MINIMAL = {
     "name": "mine",
@@ -225,3 +226,70 @@ def test_refused(values, text, tmp_path):
 def test_frozen():
     with pytest.raises(ValueError, match="frozen"):
         load_recipe("demo/scl-in").seed = 1
+
+
+@pytest.mark.parametrize("value", [".nan", "nan", ".inf", "-.inf", "1e400"])
+@pytest.mark.parametrize(
+    "key", ["loss.terms.0.temperature", "optimizer.lr", "twin.momentum", "schedule.floor", "save.every_minutes"]
+)
+def test_no_setting_is_nan_or_infinite(key, value):
+    with pytest.raises(ConfigError, match=rf"{key}: Input should be a finite number; got .?-?(nan|inf|1e400)"):
+        load_recipe("demo/rince-in", [f"{key}={value}"])
+
+
+@pytest.mark.parametrize("kind", ["text", "embedding", "position"])
+def test_no_threshold_is_nan(kind):
+    file = {"text": "", "embedding": "file: v.npy, ", "position": "file: p.csv, columns: [x], "}[kind]
+    with pytest.raises(ConfigError, match=r"ranks.thresholds.0: Input should be a finite number; got nan"):
+        load_recipe("demo/rince-in", [f"ranks={{kind: {kind}, {file}thresholds: [.nan]}}"])
+
+
+@pytest.mark.parametrize("key", ["bank.size", "train.epochs", "train.batch", "train.max_steps", "data.limit"])
+def test_no_count_is_larger_than_any_can_be(key):
+    with pytest.raises(ConfigError, match=rf"{key}: is larger than any count can be; got 1000") as caught:
+        load_recipe("demo/rince-in", [f"{key}=1{'0' * 400}"])
+    assert len(str(caught.value)) < 350
+    with pytest.raises(ConfigError, match=r"is not valid YAML: .*4300 digits"):
+        load_recipe("demo/rince-in", [f"{key}=1{'0' * 5000}"])
+
+
+def lists_of_lists(depth=9):
+    """Nine anchors, each nine times the one before: half a kilobyte that means 400 million values."""
+    lines = ["a: &a [1, 1, 1, 1, 1, 1, 1, 1, 1]"]
+    for above, name in zip("abcdefghi", "bcdefghij", strict=True):
+        lines.append(f"{name}: &{name} [{', '.join([f'*{above}'] * 9)}]")
+    return "\n".join(lines[:depth])
+
+
+NO_YAML = [
+    ("base: demo/rince-in\nseed: 1\nseed: 2", r"'seed' stands there twice; keep one \(line 3\)"),
+    ("base: demo/rince-in\ntrain:\n  epochs: 1\n  batch: 2\n  epochs: 1", r"'epochs' stands there twice; .*\(line 5\)"),
+    (lists_of_lists(), r"it holds more than 1,000,000 values, with all aliases written out \(line \d\)"),
+    ("data: &x\n  self: *x", r"the alias \*x holds itself \(line 2\)"),
+    ("a: " + "[" * 3000 + "]" * 3000, r"it nests deeper than 64 levels \(line 1\)"),
+    ("a: " + "{a: " * 3000, r"it nests deeper than 64 levels \(line 1\)"),
+    ("seed: 2001-99-99", "month must be in 1..12"),
+    ("seed: [", r"\(line 1\)"),
+]
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize(("text", "message"), NO_YAML, ids=range(len(NO_YAML)))
+def test_what_is_not_plain_yaml_is_one_clear_error(tmp_path, text, message):
+    """Files, overrides and class lists are read by one function; taxonomies have their own test."""
+    path = write(tmp_path, text)
+    with pytest.raises(ConfigError, match=f"recipe.yaml is not valid YAML: .*{message}"):
+        load_recipe(path)
+    with pytest.raises(DataError, match=f"is not valid YAML: .*{message}"):
+        read_class_list(str(path))
+
+
+def test_an_override_is_read_the_same_way():
+    with pytest.raises(ConfigError, match=r"the value of 'bank' is not valid YAML: .*'size' stands there twice"):
+        load_recipe("demo/rince-in", ["bank={size: 500, size: 600}"])
+
+
+def test_aliases_and_merged_keys_are_plain_yaml(tmp_path):
+    text = "base: demo/rince-in\nsave: &save {every_minutes: 3}\ntrain:\n  <<: {epochs: 4}\n  batch: 32\nlog: {}\n"
+    recipe = load_recipe(write(tmp_path, text))
+    assert (recipe.train.epochs, recipe.train.batch, recipe.save.every_minutes) == (4, 32, 3)

@@ -6,7 +6,15 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from rince import RankedInfoNCE, RankTerm, ranked_info_nce, ranked_info_nce_from_embeddings
+from oracles.naive_loss import naive_loss
+from rince import (
+    DataError,
+    RankedInfoNCE,
+    RankTerm,
+    ShapeError,
+    ranked_info_nce,
+    ranked_info_nce_from_embeddings,
+)
 
 VARIANTS = ["in_", "out", "out_in"]
 
@@ -129,3 +137,86 @@ def test_an_excluded_nan_does_no_harm():
     assert loss.isfinite()
     assert gradient.isfinite().all()
     assert gradient[0, 2] == 0
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+@pytest.mark.parametrize("where", [(0, 3), (1, 0), (1, 2), (1, 3)], ids=["excluded", "nothing", "unused", "all"])
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_what_takes_no_part_may_be_anything(name, where, value):
+    """An excluded candidate, and all candidates of a query without positives: value and gradient as without them."""
+    similarities = torch.tensor([[0.9, 0.5, 0.1, 0.3], [0.2, 0.4, 0.1, 0.3]])
+    ranks = torch.tensor([[1, 2, 0, -1], [0, 0, 0, -1]])
+    expected, expected_gradient = value_and_gradient(similarities[:1, :3], ranks[:1, :3], name)
+    similarities[where] = value
+    total, gradient = value_and_gradient(similarities, ranks, name)
+    assert total.item() == pytest.approx(expected.item(), rel=1e-6)
+    torch.testing.assert_close(gradient[:1, :3], expected_gradient)
+    assert (gradient[0, 3] == 0) & (gradient[1] == 0).all()
+
+
+@pytest.mark.parametrize("name", ["in_", "out"])
+@pytest.mark.parametrize("ranks", [[1, 0, 0], [1, 2, 0], [2, 1, 0]])
+def test_a_positive_that_is_infinitely_far_is_no_missing_one(name, ranks):
+    """-log 0 is infinite: that is said, and does not pass for a rank without positives."""
+    similarities = torch.tensor([[-math.inf, 0.1, 0.2]])
+    with pytest.raises(DataError, match="similarities holds 1 values that are NaN or infinite"):
+        getattr(RankedInfoNCE, name)((0.1, 0.2))(similarities, torch.tensor([ranks]))
+
+
+def test_a_positive_beside_one_infinitely_far_counts_alone():
+    similarities, ranks = torch.tensor([[-math.inf, 0.1, 0.2]]), torch.tensor([[1, 1, 0]])
+    expected = math.log(1 + math.exp((0.2 - 0.1) / 0.1))
+    assert value_and_gradient(similarities, ranks, "in_", (0.1,))[0].item() == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_opponents_infinitely_far_are_none(name):
+    similarities, ranks = torch.tensor([[0.3, -math.inf, -math.inf]]), torch.tensor([[1, 0, 0]])
+    assert value_and_gradient(similarities, ranks, name)[0].item() == 0
+
+
+@pytest.mark.parametrize("where", ["in", "out"])
+def test_as_many_terms_as_there_are_ranks(where):
+    """The highest rank of int8 is one like any other, dense and by blocks."""
+    generator = torch.Generator().manual_seed(0)
+    queries, candidates = (
+        F.normalize(torch.randn(n, 6, generator=generator, dtype=torch.float64), dim=1) for n in (3, 200)
+    )
+    ranks = torch.randint(-1, 128, (3, 200), generator=generator)
+    ranks[:, :2] = torch.tensor([127, 126])
+    terms = [(0.1 + rank / 1000, where, False) for rank in range(127)]
+    expected = naive_loss((queries @ candidates.T).tolist(), ranks.tolist(), terms)
+    given = [RankTerm(*term) for term in terms]
+    for kind in (torch.int8, torch.int64):
+        dense = ranked_info_nce(queries @ candidates.T, ranks.to(kind), given)
+        blockwise = ranked_info_nce_from_embeddings(queries, candidates, ranks.to(kind), given)
+        assert dense.item() == pytest.approx(expected, rel=1e-9)
+        assert blockwise.item() == pytest.approx(expected, rel=1e-9)
+
+
+DIVISORS = [
+    ([0, 1], DataError, r"divisor must be positive for every term that has positives, got \[0"),
+    ([1, -1], DataError, "divisor must be positive"),
+    ([1, math.nan], DataError, "divisor must be positive"),
+    ([1, math.inf], DataError, "divisor must be positive"),
+    ([1], ShapeError, r"one number for each of 2 terms, got torch\.\w+ of shape \(1,\)"),
+]
+
+
+@pytest.mark.parametrize(("divisor", "error", "text"), DIVISORS)
+def test_what_divides_nothing_is_refused(divisor, error, text):
+    queries, candidates, ranks = torch.eye(3)[:1], torch.eye(3), torch.tensor([[1, 2, 0]])
+    loss = RankedInfoNCE.in_((0.1, 0.2))
+    with pytest.raises(error, match=text):
+        loss(queries @ candidates.T, ranks, torch.tensor(divisor))
+    with pytest.raises(error, match=text):
+        loss.from_embeddings(queries, candidates, ranks, divisor=torch.tensor(divisor))
+
+
+def test_a_term_without_positives_may_be_divided_by_nothing():
+    """So it is in a batch of several parts, none of which has the rank."""
+    queries, candidates, ranks = torch.eye(3)[:1], torch.eye(3), torch.tensor([[1, 0, 0]])
+    loss, divisor = RankedInfoNCE.in_((0.1, 0.2)), torch.tensor([2.0, 0.0])
+    alone = loss(queries @ candidates.T, ranks).total.item()
+    assert loss(queries @ candidates.T, ranks, divisor).total.item() == pytest.approx(alone / 2)
+    assert loss.from_embeddings(queries, candidates, ranks, divisor=divisor).total.item() == pytest.approx(alone / 2)

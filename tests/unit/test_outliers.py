@@ -3,13 +3,16 @@
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from sklearn.metrics import roc_auc_score, roc_curve
 from sklearn.mixture import GaussianMixture
 from sklearn.neighbors import NearestNeighbors
 
 from rince import ConfigError, DataError, ShapeError
+from rince.config import load_recipe
 from rince.evaluation import ClassGaussians, auroc, fpr_at_recall, neighbour_score
 from rince.evaluation.outliers import shares_below
+from rince.sources.images import load_images
 
 
 def features(dim, samples=240, classes=4, seed=0, spread=0.4):
@@ -207,3 +210,17 @@ def test_shares_below_are_the_auroc_of_each_inlier(steps):
     assert float(shares.mean()) == pytest.approx(whole, abs=1e-12)
     alone = [roc_auc_score([1] + 90 * [0], [one, *outliers]) for one in inliers]
     assert shares.tolist() == pytest.approx(alone, abs=1e-12)
+
+
+def test_outliers_are_the_test_samples_of_their_data(tmp_path):
+    """And not the training samples, of which there are more."""
+    recipe = load_recipe("demo/rince-in")
+    found = recipe.data.outliers("fashion", recipe.views)
+    assert found.fingerprint == load_images("fashion", recipe.data.test_split).fingerprint
+    assert found.fingerprint != load_images("fashion", recipe.data.train_split).fingerprint
+    for split in ("train", "test"):
+        for number in range(2):
+            (tmp_path / split / "some").mkdir(parents=True, exist_ok=True)
+            Image.new("L", (8, 8), number).save(tmp_path / split / "some" / f"{split}{number}.png")
+    found = recipe.data.outliers(str(tmp_path), recipe.views)
+    assert sorted(found.name(row).rpartition("/")[2] for row in range(len(found))) == ["test0.png", "test1.png"]

@@ -10,8 +10,10 @@ import torch
 from safetensors.torch import save_file
 
 from rince.errors import DataError
+from rince.evaluation.evaluate import evaluate_files
 from rince.evaluation.samples import read_samples
 from rince.hierarchy.levels import class_paths
+from rince.hierarchy.number_files import read_matrix
 from rince.sources.texts import TextData
 from rince.sources.vectors import VectorData
 from rince.views.texts import TextViewSettings
@@ -372,3 +374,32 @@ def test_files_are_judged_by_their_columns_or_another_taxonomy(taxonomy, tmp_pat
     for name, expected in groups.items():
         same = np.array(expected)[:, None] == np.array(expected)
         assert (train.levels[name][:, None] == train.levels[name]).numpy().tolist() == same.tolist(), name
+
+
+NO_NUMBERS = {
+    "text": VECTORS.astype("U8"),
+    "bytes": VECTORS.astype("S8"),
+    "dates": (VECTORS * 1000).astype("datetime64[s]"),
+    "durations": (VECTORS * 1000).astype("timedelta64[s]"),
+    "complex": VECTORS + 1j,
+    "truth": VECTORS > 0,
+    "records": np.zeros(VECTORS.shape, dtype=[("a", "f4")]),
+}
+
+
+@pytest.mark.parametrize("kind", NO_NUMBERS)
+def test_what_numpy_would_turn_into_numbers_is_none(kind, tmp_path):
+    """Text, dates and complex numbers are not judged as features, nor taken for ranks."""
+    np.savez(tmp_path / "v.npz", features=NO_NUMBERS[kind], labels=np.arange(len(VECTORS)) % 2)
+    with pytest.raises(DataError, match=r"'features' of .*v.npz (holds|is text)"):
+        evaluate_files(tmp_path / "v.npz", tmp_path / "v.npz")
+    np.save(tmp_path / "v.npy", NO_NUMBERS[kind])
+    with pytest.raises(DataError, match=r"v.npy must hold a matrix of numbers, got "):
+        read_matrix(tmp_path / "v.npy")
+
+
+@pytest.mark.parametrize("kind", ["float16", "float32", "float64", "int8", "uint16", ">f8"])
+def test_numbers_of_every_kind_are_numbers(kind, tmp_path):
+    matrix = (np.arange(12).reshape(4, 3) % 7).astype(kind)
+    np.save(tmp_path / "v.npy", matrix)
+    assert np.array_equal(read_matrix(tmp_path / "v.npy").numpy(), matrix)

@@ -124,6 +124,8 @@ class OpenedImage:
 
     def _decoded_by_pillow(self, shrinkage: int) -> Pixels:
         with self._named_errors(), self._by_pillow() as image:
+            if self._plain is None and image.format == "JPEG":
+                self._decoded_plainly("CMYK", SHRINKAGES[0])  # to be told of damage
             if shrinkage > 1:
                 image.draft(image.mode, (self._stored[1] // shrinkage, self._stored[0] // shrinkage))
             image.load()
