@@ -591,23 +591,23 @@ BREAKAGES = (
     Breakage("checkpoint-not-on-disk", "os.fsync(file.fileno())", "pass", f"{RESUME} -k on_the_disk"),
     Breakage(
         "checkpoint-written-in-place",
-        "temporary = path.with_name(path.name + WRITING)",
-        "temporary = path",
+        'temporary = path.with_name(f"{path.name}.{secrets.token_hex(4)}{WRITING}")\n        file = temporary.open("xb")',
+        'temporary = path\n        file = temporary.open("wb")',
         f"{RESUME} -k failed_write",
     ),
     Breakage(
         "validation-forgotten",
-        'state.validation = list(saved["validation"])',
-        "state.validation = []",
+        'self.validation = list(saved["validation"])',
+        "self.validation = []",
         "tests/train/test_methods.py -k 'learns and plateau'",
     ),
     Breakage(
         "optimizer-forgotten",
-        'state.optimizer.load_state_dict(saved["optimizer"])',
+        'self.optimizer.load_state_dict(saved["optimizer"])',
         "pass",
         "tests/train/test_methods.py -k 'learns and dropout'",
     ),
-    Breakage("metrics-written-twice", "os.truncate(path, position)", "pass", f"{RESUME} -k while_a_checkpoint"),
+    Breakage("metrics-written-twice", "os.ftruncate(self._file, position)", "pass", f"{RESUME} -k while_a_checkpoint"),
     Breakage(
         "other-ranks-of-classes-accepted", "return digest_of(self.table)", 'return ""', f"{RESUME} -k another_file"
     ),
@@ -626,7 +626,7 @@ BREAKAGES = (
     # Identity: what does not belong together does not meet.
     Breakage(
         "recipe-edited-while-it-stood-still",
-        "    check_recipe(folder, recipe, saved)\n        check_network",
+        "    check_recipe(folder, recipe, saved)\n            check_network",
         "    check_network",
         f"{IDENTITY} -k edited",
     ),
@@ -1134,8 +1134,8 @@ BREAKAGES = (
     Breakage("weights-that-lack-tensors-accepted", "if absent or unlike:", "if unlike:", f"{DOORS} -k accounted"),
     Breakage(
         "folder-before-the-weights-are-read",
-        "create_run(folder, recipe)  # only now",
-        "pass  # only now",
+        "held.enter_context(new_run(folder, recipe))",
+        "pass",
         f"{DOORS} -k command_line",
     ),
     Breakage(

@@ -314,7 +314,11 @@ def take_ranks(content: bytes) -> None:
 @cache
 def whole_checkpoint() -> bytes:
     """A small one."""
-    state = {"step": 3, "encoder": {"weight": torch.arange(12.0).view(3, 4)}, "optimizer": {"state": {0: {"m": 1.5}}}}
+    weights = torch.nn.Linear(4, 3)
+    optimizer = torch.optim.SGD(weights.parameters(), lr=0.1, momentum=0.9)
+    weights(torch.ones(2, 4)).sum().backward()
+    optimizer.step()
+    state = {"step": 3, "encoder": weights.state_dict(), "optimizer": optimizer.state_dict()}
     with tempfile.TemporaryDirectory() as folder:
         save_checkpoint(Path(folder) / "last.ckpt", state)
         return (Path(folder) / "last.ckpt").read_bytes()

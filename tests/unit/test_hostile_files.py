@@ -148,9 +148,9 @@ def test_broken_lists_of_videos(files, message, tmp_path):
 @pytest.mark.parametrize("content", [b"[" * 3000, b"- 2020-13-45\n", b"- " + b"1" * 5000, b"- a\0\n"])
 def test_broken_lists_of_classes_and_taxonomies(content, tmp_path):
     (tmp_path / "list.yaml").write_bytes(content)
-    with pytest.raises(DataError, match=r"class list .*list.yaml' is not YAML"):
+    with pytest.raises(DataError, match=r"class list .*list.yaml' is not valid YAML"):
         read_class_list(str(tmp_path / "list.yaml"))
-    with pytest.raises(DataError, match=r"taxonomy .*list.yaml' is not YAML"):
+    with pytest.raises(DataError, match=r"taxonomy .*list.yaml' is not valid YAML"):
         load_taxonomy(tmp_path / "list.yaml")
 
 

@@ -133,6 +133,7 @@ WANTED: dict[str, tuple[Callable[[Any], bool], str]] = {
     "groups": (lambda value: _is_counts(value) and bool(value), "whole numbers from 1 on"),
     "features": (lambda value: _is_count(value, 1), "a whole number from 1 on"),
     "network": (lambda value: isinstance(value, str), "text"),
+    "recipe": (lambda value: isinstance(value, str), "text"),
     "steps_per_epoch": (lambda value: _is_count(value, 1), "a whole number from 1 on"),
     "step": (_is_count, "a whole number from 0 on"),
     "metrics_position": (_is_count, "a whole number from 0 on"),
