@@ -245,7 +245,7 @@ BREAKAGES = (
         "vectors-of-epoch-0-always",
         "return self.maker.make(rows, seed=seed, epoch=epoch, view=view, sample_ids=sample_ids)",
         "return self.maker.make(rows, seed=seed, epoch=0, view=view, sample_ids=sample_ids)",
-        f"{VECTORS} -k naive_loop",
+        f"{SETTINGS} -k noise_of_its_own",
     ),
     Breakage("clips-of-epoch-0-always", "self.sampler.draw(seed, epoch, ids", "self.sampler.draw(seed, 0, ids", VIDEOS),
     Breakage(
