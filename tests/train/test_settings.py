@@ -18,8 +18,10 @@ from rince.sources.feed import Feed
 from rince.sources.image_files import find_images
 from rince.sources.images import load_images
 from rince.sources.order import OneByOne, Order
+from rince.sources.vectors import Vectors
 from rince.train.checkpoint import load_checkpoint
 from rince.views.pixels import PixelViews
+from rince.views.vectors import VectorViewSettings
 from train.tiny import TINY, rince, write_recipe
 
 STILL = ["optimizer.lr=1e-30", "schedule.kind=constant", "schedule.warmup_epochs=0"]
@@ -163,6 +165,16 @@ def test_every_epoch_has_views_of_its_own(in_memory, tmp_path):
         # Files are resized as they are decoded, in bytes and antialiased: alike, not the same.
         assert (step.views[0] - expected).abs().mean() < (1e-6 if in_memory else 0.2)
     assert (steps[0].views[0] - steps[1].views[0]).abs().mean() > 0.3
+
+
+def test_every_epoch_has_noise_of_its_own():
+    maker = VectorViewSettings(noise=0.5, dropout=0.0)
+    source = Vectors("vectors", torch.ones(3, 8), torch.zeros(3, dtype=torch.int64), ("a",), maker)
+    feed = Feed(source, OneByOne(3, 3), seed=5, device=torch.device("cpu"), numbers=(1,))
+    made = [step.views[0] for step in feed.steps(0, 3)]
+    for epoch, view in enumerate(made):
+        assert view.equal(maker.make(torch.ones(3, 8), seed=5, epoch=epoch, view=1, sample_ids=torch.arange(3)))
+    assert (made[0] - made[1]).abs().mean() > 0.1
 
 
 FAST_AP = {"method": {"kind": "fast-ap"}, "loss": None, "bank": None}

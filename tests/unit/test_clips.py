@@ -244,6 +244,16 @@ def test_too_short_videos_are_left_out(index):
         long_enough(index, ClipSampler())
 
 
+def test_every_epoch_has_crops_of_its_own(index):
+    views = PixelViews(size=16, mean=[0.5] * 3, std=[0.25] * 3)
+    videos, ids = videos_of(index, views), torch.arange(5)
+    sides = [torch.tensor([videos._side(row)[side] for row in range(5)]) for side in (0, 1)]
+    drawn = [videos.load(ids, (1,), seed=3, epoch=epoch).parameters[0].boxes for epoch in range(3)]
+    for epoch, boxes in enumerate(drawn):
+        assert boxes.equal(views.draw_parameters(*sides, seed=3, epoch=epoch, view=1, sample_ids=ids).boxes)
+    assert not drawn[0].equal(drawn[1])
+
+
 @pytest.mark.parametrize("epoch", range(4))
 def test_clips_hold_the_frames_that_were_drawn(index, epoch, monkeypatch):
     monkeypatch.setattr(PixelViews, "draw_parameters", whole_boxes)
