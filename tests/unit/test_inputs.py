@@ -37,12 +37,17 @@ from rince.evaluation import (
     tsne,
     uniformity,
 )
+from rince.evaluation.paired import paired_difference
 from rince.inputs import as_tensor, unit_rows
+from rince.losses.fast_ap import fast_ap
+from rince.losses.hierarchical_triplet import HierarchicalTriplet
+from rince.losses.triplet import RankedTriplet
 from rince.moco import contrast
 
 NAN, HUGE = float("nan"), 10**400
 FEW = torch.Generator().manual_seed(3)
 X = torch.randn(40, 6, generator=FEW)
+U = torch.nn.functional.normalize(X, dim=1)
 Y = torch.arange(40) % 3
 RANKS = torch.randint(-1, 3, (4, 40), generator=FEW)
 TERMS = [RankTerm(0.1), RankTerm(0.2, "out")]
@@ -85,6 +90,11 @@ CALLS = {
     "alignment": lambda of: alignment(of(X), of(Y)),
     "uniformity": lambda of: uniformity(of(X)),
     "class similarity": lambda of: class_similarity(of(X), of(Y)),
+    "triplet": lambda of: RankedTriplet((0.5, 1.0))(of(U[:4] @ U.T), of(RANKS), of(torch.tensor([4, 7]))).total,
+    "triplet of embeddings": lambda of: RankedTriplet((0.5, 1.0)).from_embeddings(of(U[:4]), of(U), of(RANKS)).total,
+    "fast ap": lambda of: fast_ap(of(U), of(Y)),
+    "hierarchical triplet": lambda of: HierarchicalTriplet(TREE)(of(U), of(Y)),
+    "difference": lambda of: torch.tensor(paired_difference([of(X[0]), of(X[1])], [of(X[2])], resamples=50)),
     "map of samples": lambda of: tsne(of(X)),
     "probe": lambda of: linear_probe(of(X), of(X), train_labels=of(Y), test_labels=of(Y)).right,
     "paper's probe": lambda of: (
@@ -180,6 +190,10 @@ REFUSED = [
     (lambda: linear_probe(X, X, train_labels=Y, test_labels=Y, l2=NAN), ConfigError, "l2 must be a number from 0, got nan"),
     (lambda: linear_probe(X, X, train_labels=Y, test_labels=Y, l2=-1), ConfigError, "l2 must be a number from 0, got -1"),
     (lambda: linear_probe(X * 1e30, X, train_labels=Y, test_labels=Y, protocol="paper"), DataError, "as they are, and diverged"),
+    (lambda: fast_ap(U, Y, bins=1.5), ConfigError, "bins must be a whole number"),
+    (lambda: paired_difference([X[0]], [X[1]], resamples=0.5), ConfigError, "resamples must be a whole number"),
+    (lambda: RankedTriplet((NAN,)), ConfigError, "margins must be positive"),
+    (lambda: RankedTriplet((0.5, 1.0))(U[:4] @ U.T, RANKS, [0, 1]), DataError, "divisor must be positive"),
     (lambda: uniformity(X, t=NAN), ConfigError, "t must be positive, got nan"),
     (lambda: ClassGaussians(X, Y, regularisation=float("inf")), ConfigError, "regularisation must be positive"),
     (lambda: recall_at_k(COMPLEX, COMPLEX, query_labels=Y, gallery_labels=Y), ShapeError, "of real numbers, got torch.complex64"),

@@ -8,7 +8,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from rince.errors import ConfigError, DataError
+from rince.errors import DataError
+from rince.inputs import Numbers, as_tensor, whole_number
 
 CELLS = 2**20  # of a block of draws: it stays in the cache while they are counted
 LOW, HIGH = 0.025, 0.975
@@ -23,7 +24,7 @@ class Difference(NamedTuple):
 
 
 def paired_difference(
-    ours: Sequence[Tensor], theirs: Sequence[Tensor], *, resamples: int = 10_000, seed: int = 0
+    ours: Sequence[Numbers], theirs: Sequence[Numbers], *, resamples: int = 10_000, seed: int = 0
 ) -> Difference:
     """How much larger our numbers are than theirs, query by query. Above 0, ours are larger.
 
@@ -43,10 +44,12 @@ def paired_difference(
     """
     if not ours or not theirs:
         raise DataError("a difference needs at least one seed of each side")
-    lengths = {tuple(values.shape) for values in (*ours, *theirs)}
+    named = {"ours": ours, "theirs": theirs}
+    seeds = [[as_tensor(values, name).double() for values in side] for name, side in named.items()]
+    lengths = {tuple(values.shape) for side in seeds for values in side}
     if len(lengths) > 1:
         raise DataError(f"paired numbers are of the same test queries; got shapes {', '.join(map(str, lengths))}")
-    sides = [torch.stack([values.double() for values in side]).mean(dim=0) for side in (ours, theirs)]
+    sides = [torch.stack(side).mean(dim=0) for side in seeds]
     return interval_of_means([sides[0] - sides[1]], resamples=resamples, seed=seed)[0]
 
 
@@ -55,8 +58,7 @@ def interval_of_means(columns: Sequence[Tensor], *, resamples: int = 10_000, see
 
     Columns of the same length share their draws, which is most of the work.
     """
-    if resamples < 1:
-        raise ConfigError(f"resamples must be at least 1, got {resamples}")
+    resamples = whole_number(resamples, "resamples")
     if not all(len(column) for column in columns):
         raise DataError("there are no test queries to draw from")
     found: list[Difference] = [Difference(torch.nan, torch.nan, torch.nan)] * len(columns)

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from rince.devices import looking_is_free
-from rince.errors import ConfigError
+from rince.inputs import Numbers, as_tensor, whole_number
 
 
-def fast_ap(embeddings: Tensor, labels: Tensor, *, bins: int = 5) -> Tensor:
+def fast_ap(embeddings: Numbers, labels: Numbers, *, bins: int = 5) -> Tensor:
     """The loss of a batch in which every sample is a query for all others.
 
     Equals: pytorch-metric-learning's `FastAPLoss(num_bins=bins)`.
@@ -24,8 +24,9 @@ def fast_ap(embeddings: Tensor, labels: Tensor, *, bins: int = 5) -> Tensor:
         labels: `(batch,)` classes.
         bins: of the histogram, L.
     """
-    if bins < 1:
-        raise ConfigError(f"bins must be at least 1, got {bins}")
+    bins = whole_number(bins, "bins")
+    embeddings = as_tensor(embeddings, "embeddings")
+    labels = as_tensor(labels, "labels", like=embeddings)
     distances = (2 - 2 * embeddings.float() @ embeddings.float().T).clamp(0, 4)
     others = ~torch.eye(len(labels), dtype=torch.bool, device=labels.device)
     positive = (labels[:, None] == labels) & others

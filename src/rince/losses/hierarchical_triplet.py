@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from rince.devices import looking_is_free
+from rince.inputs import Numbers, as_tensor
 from rince.losses.counting import violated
 from rince.ranks import TableRanks
 
@@ -42,8 +43,10 @@ class HierarchicalTriplet(nn.Module):
         self.register_buffer("within", torch.ones(len(shared)))
         self.slack = slack
 
-    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+    def forward(self, embeddings: Numbers, labels: Numbers) -> Tensor:
         """The loss of `(batch, dim)` embeddings of unit length with `(batch,)` classes."""
+        embeddings = as_tensor(embeddings, "embeddings", like=self.within)
+        labels = as_tensor(labels, "labels", like=embeddings)
         distances = (2 - 2 * embeddings.float() @ embeddings.float().T).clamp(min=0)
         same = labels[:, None] == labels
         pairs = same & ~torch.eye(len(labels), dtype=torch.bool, device=labels.device)

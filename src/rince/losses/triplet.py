@@ -9,14 +9,23 @@ those that are violated, as most implementations do: the others have no gradient
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 
-from rince.checks import check_rank_values, check_similarities, why_not_finite
+from rince.checks import (
+    check_divisor,
+    check_rank_values,
+    check_similarities,
+    divides,
+    why_not_divided,
+    why_not_finite,
+)
 from rince.devices import looking_is_free, nan_unless
 from rince.errors import ConfigError, DataError
+from rince.inputs import Numbers, as_tensor
 from rince.loss import LossOutput
 from rince.losses.counting import violated
 from rince.ranks import all_allowed
@@ -36,7 +45,7 @@ class RankedTriplet(nn.Module):
 
     def __init__(self, margins: Sequence[float]) -> None:
         super().__init__()
-        if not margins or min(margins) <= 0:
+        if not margins or not all(0 < margin < math.inf for margin in margins):
             raise ConfigError(f"margins must be positive, one for every rank; got {tuple(margins)}")
         self.margins = tuple(margins)
 
@@ -45,7 +54,7 @@ class RankedTriplet(nn.Module):
         """How many ranks have a term."""
         return len(self.margins)
 
-    def forward(self, similarities: Tensor, ranks: Tensor, divisor: Tensor | None = None) -> LossOutput:
+    def forward(self, similarities: Numbers, ranks: Numbers, divisor: Numbers | None = None) -> LossOutput:
         """Mean over queries, per rank and in all.
 
         Args:
@@ -53,6 +62,8 @@ class RankedTriplet(nn.Module):
             ranks: `(queries, candidates)` integers.
             divisor: `(ranks,)`: divide by this instead of the number of queries that have a positive.
         """
+        similarities = as_tensor(similarities, "similarities")
+        ranks = as_tensor(ranks, "ranks", like=similarities)
         check_similarities(similarities, ranks)
         distances = (2 - 2 * similarities.float()).clamp(min=1e-12).sqrt()
         used = self.count(ranks)
@@ -60,25 +71,32 @@ class RankedTriplet(nn.Module):
             _violated_mean(distances, ranks == rank, (ranks == 0) | (ranks > rank), margin).sum()
             for rank, margin in enumerate(self.margins, start=1)
         ]
-        per_rank = torch.stack(terms) / (used if divisor is None else divisor).clamp(min=1e-12)
+        divisor = used if divisor is None else as_tensor(divisor, "divisor", like=similarities)
+        check_divisor(divisor, self.rank_count)
+        per_rank = torch.stack(terms) / divisor.clamp(min=1e-12)
         total = per_rank.sum()
         if not looking_is_free(similarities.device):
             # The gradient alone would be finite: the least distance has none, and NaN passes for it.
-            total = nan_unless(all_allowed(ranks, self.rank_count) & total.isfinite(), total)
+            total = nan_unless(all_allowed(ranks, self.rank_count) & divides(divisor, used) & total.isfinite(), total)
         else:
             check_rank_values(ranks, self.rank_count)
+            if not divides(divisor, used):
+                raise why_not_divided(divisor)
             if not total.isfinite():
                 raise why_not_finite(similarities=similarities)
         return LossOutput(total, per_rank.detach(), used)
 
     def from_embeddings(
-        self, queries: Tensor, candidates: Tensor, ranks: Tensor, *, divisor: Tensor | None = None
+        self, queries: Numbers, candidates: Numbers, ranks: Numbers, *, divisor: Numbers | None = None
     ) -> LossOutput:
         """The same from `(queries, dim)` and `(candidates, dim)` vectors of unit length."""
+        candidates = as_tensor(candidates, "candidates", like=queries if isinstance(queries, Tensor) else None)
+        queries = as_tensor(queries, "queries", like=candidates)
         return self.forward(queries @ candidates.T, ranks, divisor)
 
-    def count(self, ranks: Tensor) -> Tensor:
+    def count(self, ranks: Numbers) -> Tensor:
         """`(ranks,)`: how many queries have a positive of each rank."""
+        ranks = as_tensor(ranks, "ranks")
         return torch.stack([(ranks == rank).any(dim=1).sum() for rank in range(1, self.rank_count + 1)])
 
     def explain(self, ranks: Tensor, **inputs: Tensor) -> DataError:
