@@ -1003,8 +1003,8 @@ BREAKAGES = (
     ),
     Breakage(
         "seeds-not-averaged",
-        "torch.stack([values.double() for values in side]).mean(dim=0)",
-        "side[0].double()",
+        "torch.stack(side).mean(dim=0) for side in seeds",
+        "side[0] for side in seeds",
         "tests/unit/test_paired.py -k scipy",
     ),
     Breakage(
