@@ -898,8 +898,8 @@ BREAKAGES = (
     # The loss at its edges.
     Breakage(
         "nan-of-unused-queries",
-        "return mask & used[:, None]",
-        "return mask",
+        "return opponents & used[:, None]",
+        "return opponents",
         "tests/unit/test_loss_numerics.py -k no_part",
     ),
     Breakage(
@@ -910,8 +910,8 @@ BREAKAGES = (
     ),
     Breakage(
         "infinitely-far-is-missing",
-        "torch.where(vanished & used, torch.inf,",
-        "torch.where(vanished & used, 0.0,",
+        "torch.where(_any(positive), torch.inf, 0.0)",
+        "torch.zeros(())",
         "tests/unit/test_loss_numerics.py -k infinitely",
     ),
     Breakage(
@@ -1003,8 +1003,8 @@ BREAKAGES = (
     ),
     Breakage(
         "seeds-not-averaged",
-        "torch.stack(side).mean(dim=0) for side",
-        "side[0] for side",
+        "torch.stack(side).mean(dim=0) for side in seeds",
+        "side[0] for side in seeds",
         "tests/unit/test_paired.py -k scipy",
     ),
     Breakage(

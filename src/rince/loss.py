@@ -390,9 +390,8 @@ def term_values(
     for rank, term in enumerate(terms, start=1):
         logits = similarities * (1.0 / term.temperature)
         positive = term.positive_mask(rank, ranks)
-        used = positive.view(torch.uint8).amax(dim=1) > 0  # as any(dim=1), by vectorised instructions
         if outside is None:
-            opponents = _logsumexp(_rows_where(used, (ranks == NEGATIVE) | (ranks > rank)), logits)
+            opponents = _logsumexp(_of_used_queries((ranks == NEGATIVE) | (ranks > rank), positive), logits)
         elif rank < len(terms):
             opponents = torch.logaddexp(_logsumexp(ranks > rank, logits), outside[:, rank - 1])
         else:
@@ -400,8 +399,8 @@ def term_values(
         if term.positives == "in":
             positives = _logsumexp(positive, logits)
             vanished = positives < LOG_OF_NOTHING / 2  # there is none, or none above -inf; false for NaN
-            apart = torch.where(vanished, LOG_OF_NOTHING, opponents - positives)
-            values.append(torch.where(vanished & used, torch.inf, _softplus(apart)))
+            missing = torch.where(_any(positive), torch.inf, 0.0)
+            values.append(torch.where(vanished, missing, _softplus(opponents - positives)))
         else:
             apart = torch.where(positive, opponents[:, None] - logits, LOG_OF_NOTHING)  # whose softplus is exactly 0
             pairs = _softplus(apart)
@@ -431,11 +430,17 @@ def _contains(ranks: Tensor, rank: int) -> Tensor:
     return (ranks.view(torch.uint8) ^ rank).amin(dim=1) == 0
 
 
-def _rows_where(used: Tensor, mask: Tensor) -> Tensor:
+def _any(mask: Tensor) -> Tensor:
+    """`mask.any(dim=1)` by vectorised instructions."""
+    return mask.view(torch.uint8).amax(dim=1) > 0
+
+
+def _of_used_queries(opponents: Tensor, positive: Tensor) -> Tensor:
     """The mask for queries that have positives. Others have no opponents: no gradient reaches them, be they NaN."""
+    used = _any(positive)
     if looking_is_free(used.device) and not torch.compiler.is_compiling() and used.all():
-        return mask  # as a rule, and a pass less
-    return mask & used[:, None]
+        return opponents  # as a rule, and a pass less
+    return opponents & used[:, None]
 
 
 def _logsumexp(mask: Tensor, logits: Tensor) -> Tensor:

@@ -77,7 +77,7 @@ def test_queries_that_do_not_count_are_as_good_as_absent():
 def test_bad_input_is_named(ours, theirs, error, match):
     with pytest.raises(error, match=match):
         paired_difference(ours, theirs)
-    with pytest.raises(ConfigError, match="resamples must be at least 1, got 0"):
+    with pytest.raises(ConfigError, match="resamples must be a whole number, at least 1; got 0"):
         paired_difference([torch.ones(3)], [torch.ones(3)], resamples=0)
 
 
