@@ -60,6 +60,7 @@ FEATURES = "tests/unit/test_features.py"
 NETWORKS = "tests/unit/test_networks.py"
 PRETRAINED = "tests/train/test_pretrained.py"
 IDENTITY = "tests/train/test_identity.py"
+FULL_DISK = "tests/train/test_full_disk.py"
 
 BREAKAGES = (
     # Search: ties, and samples that lie in the gallery, too.
@@ -1075,6 +1076,43 @@ BREAKAGES = (
         "        try:\n            yield inside",
         "        try:\n            yield path",
         "tests/unit/test_files.py -k written_whole",
+    ),
+    # Disks, folders, damage.
+    Breakage(
+        "no-fsync",
+        "            os.fsync(file.fileno())\n        os.replace(temporary, path)",
+        "        os.replace(temporary, path)",
+        f"{FULL_DISK} -k on_the_disk_with_its_log",
+    ),
+    Breakage(
+        "log-not-on-the-disk-before-its-checkpoint",
+        "os.fsync(self._file)",
+        "pass",
+        f"{FULL_DISK} -k on_the_disk_with_its_log",
+    ),
+    Breakage(
+        "older-best-over-a-newer",
+        "            self._best = None\n        except",
+        "        except",
+        f"{FULL_DISK} -k best",
+    ),
+    Breakage(
+        "any-seal-holds",
+        'return seal[len(SEAL) :] == digest.encode() + b"\\n"',
+        "return bool(digest)",
+        "tests/train/test_checkpoints.py -k flipped",
+    ),
+    Breakage(
+        "lock-on-a-file-that-is-replaced",
+        '(folder / LOCK).open("ab")',
+        '(folder / RECIPE).open("ab")',
+        "tests/train/test_folders.py -k same_lock",
+    ),
+    Breakage(
+        "half-written-files-of-the-living-removed",
+        "fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)\n                    os.unlink",
+        "os.unlink",
+        f"{FULL_DISK} -k killed_processes_left",
     ),
     # What users bring, vectors, and the batch as its own candidates.
     Breakage("own-candidate-in-batch", "ranks.fill_diagonal_(EXCLUDED)", "pass", f"{VECTORS} -k naive_loop"),

@@ -15,6 +15,7 @@ import argparse
 import contextlib
 import ctypes
 import errno
+import faulthandler
 import importlib
 import json
 import os
@@ -131,6 +132,7 @@ class Lab:
             to = os.open(said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
             os.dup2(to, 1)
             os.dup2(to, 2)
+            faulthandler.dump_traceback_later(LIMIT - 5, file=to)  # of one that hangs
             os.chdir(self.work)
             self.shim.faults_begin(str(self.work).encode(), ctypes.c_long(read), ctypes.c_long(change), error)
             main(lambda: app(list(arguments)))
@@ -160,6 +162,14 @@ class Lab:
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
         return 3 << 8  # it hung
+
+    def rehearse(self, name: str) -> None:
+        """Runs a command without a fault, and imports what it has imported, that no fork has to do it again."""
+        done = self.run(COMMANDS[name].arguments)
+        assert done.code == 0, done.said
+        for module in done.modules:
+            with contextlib.suppress(Exception):
+                importlib.import_module(module)
 
     def put(self, kept: Path) -> None:
         """The folder as it was kept."""
@@ -235,6 +245,7 @@ def try_all(name: str, lab: Lab, kept: Path, every: int, tell: Callable[[str], N
     assert whole.code == 0, whole.said
     after = contents(lab.work)
     counted: Counter[str] = Counter()
+    tell(f"{name}: {whole.changes} calls that change something, {whole.reads} that read")
     for kind, fault in tries(whole, every):
         lab.put(kept)
         ended = lab.run(command.arguments, **fault)
@@ -278,13 +289,10 @@ def work_on(name: str, every: int) -> int:
         (work / "cache").mkdir()
         write_data(work / "data")
         for earlier in COMMANDS[name].before:
-            done = lab.run(COMMANDS[earlier].arguments)
-            assert done.code == 0, done.said
+            lab.rehearse(earlier)
         kept = shutil.copytree(work, beside / "kept")
-        for module in lab.run(COMMANDS[name].arguments).modules:  # that no fork has to import again
-            with contextlib.suppress(Exception):
-                importlib.import_module(module)
-        counted = try_all(name, lab, kept, every, print)
+        lab.rehearse(name)
+        counted = try_all(name, lab, kept, every, lambda text: print(text, flush=True))
     kinds = ", ".join(f"{counted[f'tried {kind}']} {kind}" for kind in (*ERRORS, "kill"))
     print(
         f"{name}: {counted['calls']} calls, {counted['tried']} tries ({kinds}): {counted['survived']} survived, "
