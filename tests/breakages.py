@@ -533,23 +533,23 @@ BREAKAGES = (
     Breakage("checkpoint-not-on-disk", "os.fsync(file.fileno())", "pass", f"{RESUME} -k on_the_disk"),
     Breakage(
         "checkpoint-written-in-place",
-        "temporary = path.with_name(path.name + WRITING)",
-        "temporary = path",
+        'temporary = path.with_name(f"{path.name}.{secrets.token_hex(4)}{WRITING}")\n        file = temporary.open("xb")',
+        'temporary = path\n        file = temporary.open("wb")',
         f"{RESUME} -k failed_write",
     ),
     Breakage(
         "validation-forgotten",
-        'state.validation = list(saved["validation"])',
-        "state.validation = []",
+        'self.validation = list(saved["validation"])',
+        "self.validation = []",
         "tests/train/test_methods.py -k 'learns and plateau'",
     ),
     Breakage(
         "optimizer-forgotten",
-        'state.optimizer.load_state_dict(saved["optimizer"])',
+        'self.optimizer.load_state_dict(saved["optimizer"])',
         "pass",
         "tests/train/test_methods.py -k 'learns and dropout'",
     ),
-    Breakage("metrics-written-twice", "os.truncate(path, position)", "pass", f"{RESUME} -k while_a_checkpoint"),
+    Breakage("metrics-written-twice", "os.ftruncate(self._file, position)", "pass", f"{FULL_DISK} -k beyond"),
     Breakage("other-ranks-of-classes-accepted", "return _digest(self.table)", 'return ""', f"{RESUME} -k another_file"),
     Breakage(
         "other-ranks-of-samples-accepted",
@@ -906,8 +906,8 @@ BREAKAGES = (
     Breakage("weights-that-lack-tensors-accepted", "if absent or unlike:", "if unlike:", f"{DOORS} -k accounted"),
     Breakage(
         "folder-before-the-weights-are-read",
-        "create_run(folder, recipe)  # only now",
-        "pass  # only now",
+        "held.enter_context(new_run(folder, recipe))",
+        "pass",
         f"{DOORS} -k command_line",
     ),
     Breakage(
