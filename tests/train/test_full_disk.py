@@ -110,6 +110,13 @@ def test_lines_of_the_log_that_fail_are_written_with_the_next(tmp_path):
     assert (tmp_path / "metrics.jsonl").read_text() == "".join(f'{{"step": {n}}}\n' for n in range(4))
 
 
+def test_lines_beyond_the_checkpoint_are_cut(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    path.write_text('{"step": 0}\n{"step": 1}\n{"st')
+    with Metrics(path, 12, enabled=True):
+        assert path.read_text() == '{"step": 0}\n'
+
+
 def test_a_log_that_cannot_be_written_is_no_checkpoint(tmp_path, monkeypatch):
     """A checkpoint that says more of its log than there is could not be gone on with."""
     monkeypatch.setattr(Metrics, "flush", lambda _: (_ for _ in ()).throw(WriteError("cannot write metrics.jsonl")))
