@@ -12,6 +12,7 @@ from torch import Tensor
 
 from rince.errors import DataError, RinceError
 from rince.sources.source import Source
+from rince.terminal import mention
 
 
 class Album:
@@ -40,7 +41,8 @@ class Album:
         """What is there now; None if it cannot be opened."""
         try:
             return self._reopen()
-        except RinceError:
+        except RinceError as error:
+            mention(f"samples of {self._folder} cannot be read, and the page shows none of them: {error}")
             return None
 
     @cached_property
