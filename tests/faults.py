@@ -250,7 +250,9 @@ def try_all(name: str, lab: Lab, kept: Path, every: int, tell: Callable[[str], N
         lab.put(kept)
         ended = lab.run(command.arguments, **fault)
         found = list(problems_at_once(ended, lab.work, before, after, killed=kind == "kill"))
-        if ended.code != 0 or "cannot be read, and the page shows none" in ended.said:  # a page without pictures says so
+        if (
+            ended.code != 0 or "cannot be read, and the page shows none" in ended.said
+        ):  # a page without pictures says so
             again = lab.run(command.arguments)
             if again.code == 2 and command.again and "rince train --resume" in again.said:
                 again = lab.run(command.again)

@@ -27,3 +27,12 @@ class DataError(RinceError, ValueError):
 
 class LostProcessError(RinceError, RuntimeError):
     """Another process of the run is gone."""
+
+
+def shown(value: object, longest: int = 60) -> str:
+    """A value in a message, cut where it is long."""
+    try:
+        text = " ".join(repr(value).split())
+    except ValueError:  # Python writes no integer of more than 4,300 digits
+        return "a very long integer"
+    return text if len(text) <= longest else f"{text[: longest - 1]}…"

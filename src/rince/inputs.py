@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from rince.errors import ConfigError, DataError
+from rince.errors import ConfigError, DataError, shown
 
 # Between these, squares of coordinates neither vanish nor overflow in float32.
 SMALL, LARGE = 1e-10, 1e15
@@ -83,15 +83,6 @@ def whole_number(value: object, name: str, *, lowest: int = 1) -> int:
     if number is None or isinstance(value, bool) or not lowest <= number < 2**63:
         raise ConfigError(f"{name} must be a whole number, at least {lowest}; got {shown(value)}")
     return number
-
-
-def shown(value: object, longest: int = 60) -> str:
-    """A value in a message, cut where it is long."""
-    try:
-        text = " ".join(repr(value).split())
-    except ValueError:  # Python writes no integer of more than 4,300 digits
-        return "a very long integer"
-    return text if len(text) <= longest else f"{text[: longest - 1]}…"
 
 
 def unit_rows(vectors: Tensor) -> Tensor:

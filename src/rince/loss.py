@@ -35,8 +35,8 @@ from rince.checks import (
     why_not_finite,
 )
 from rince.devices import looking_is_free, nan_unless
-from rince.errors import ConfigError, DataError
-from rince.inputs import Numbers, as_tensor, shown, whole_number
+from rince.errors import ConfigError, DataError, shown
+from rince.inputs import Numbers, as_tensor, whole_number
 from rince.ranks import EXCLUDED, HIGHEST_RANK, NEGATIVE, all_allowed
 
 Positives = Literal["in", "out"]

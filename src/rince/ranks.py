@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 
 from rince.devices import looking_is_free
-from rince.errors import ConfigError, DataError, ShapeError
-from rince.inputs import Numbers, as_tensor, shown, whole_number
+from rince.errors import ConfigError, DataError, ShapeError, shown
+from rince.inputs import Numbers, as_tensor, whole_number
 
 NEGATIVE, EXCLUDED = 0, -1
 UNFILLED, RANDOM = -1, -2

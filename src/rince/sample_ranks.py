@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from rince.devices import has_float64
-from rince.errors import ConfigError, DataError, ShapeError
-from rince.inputs import Numbers, as_tensor, shown, unit_rows, whole_number
+from rince.errors import ConfigError, DataError, ShapeError, shown
+from rince.inputs import Numbers, as_tensor, unit_rows, whole_number
 from rince.ranks import EXCLUDED, NEGATIVE, RANDOM, UNFILLED, checked_labels, digest_of, without_rank
 
 

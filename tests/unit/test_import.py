@@ -50,3 +50,8 @@ except SystemExit:
 print("torch" in sys.modules, "pydantic" in sys.modules)
 """
     assert output_of(code).split()[-2:] == ["False", "False"]
+
+
+def test_the_command_line_reads_recipes_without_torch():
+    """So that `rince ls` and a mistyped name answer at once."""
+    assert output_of("import sys; import rince.cli, rince.config.reading; print('torch' in sys.modules)") == "False\n"

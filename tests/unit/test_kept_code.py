@@ -1,6 +1,7 @@
 """Compiled code that is damaged, cannot be written, or could be somebody else's costs seconds, never a training."""
 
 import os
+import shutil
 import subprocess
 import sys
 
@@ -41,49 +42,63 @@ def run(program, cache, umask=0o022):
     return int(hits), done.stderr
 
 
+@pytest.fixture(scope="module")
+def made(program, tmp_path_factory):
+    """A cache with what was compiled."""
+    cache = tmp_path_factory.mktemp("made")
+    assert run(program, cache) == (0, "")
+    return cache
+
+
+@pytest.fixture
+def cache(made, tmp_path):
+    """A copy of it."""
+    return shutil.copytree(made, tmp_path / "cache")
+
+
 def kept(cache):
     return sorted((cache / "rince" / "compiled").rglob("*.nb*"))
 
 
-@pytest.mark.parametrize("umask", [0o022, 0o002])
-def test_it_is_found_again(program, tmp_path, umask):
-    assert run(program, tmp_path, umask) == (0, "")
-    assert len(kept(tmp_path)) == 4
-    assert run(program, tmp_path, umask) == (1, "")
+def test_it_is_found_again(program, cache):
+    assert len(kept(cache)) == 4
+    assert run(program, cache) == (1, "")
 
 
-@pytest.mark.parametrize("end", ["nbi", "nbc"])
+def test_others_in_the_group_who_may_write_files_may_not_write_it(program, tmp_path):
+    run(program, tmp_path, umask=0o002)
+    assert run(program, tmp_path, umask=0o002) == (1, "")
+
+
 @pytest.mark.parametrize(
-    "damage", [lambda content: b"", lambda content: content[:-9], lambda content: b"cos\n" + content]
+    ("end", "damage"),
+    [("nbi", lambda content: b""), ("nbc", lambda content: content[:-9]), ("nbi", lambda content: b"cos\n" + content)],
 )
-def test_what_is_damaged_is_compiled_again(program, tmp_path, end, damage):
-    run(program, tmp_path)
-    whole = {path: path.read_bytes() for path in kept(tmp_path)}
-    for path, content in whole.items():
+def test_what_is_damaged_is_compiled_again(program, cache, end, damage):
+    for path in kept(cache):
         if path.suffix == f".{end}":
-            path.write_bytes(damage(content))
-    hits, said = run(program, tmp_path)
+            path.write_bytes(damage(path.read_bytes()))
+    hits, said = run(program, cache)
     assert hits == 0
     assert said.count("is damaged or cannot be read; it is compiled again") == 1
-    assert run(program, tmp_path) == (1, "")
+    assert {path.suffix for path in kept(cache)} == {".nbi", ".nbc"}
 
 
-def test_a_flipped_bit_of_machine_code_is_not_run(program, tmp_path):
-    run(program, tmp_path)
-    for path in kept(tmp_path):
+def test_a_flipped_bit_of_machine_code_is_not_run(program, cache):
+    for path in kept(cache):
         content = bytearray(path.read_bytes())
         content[len(content) // 2] ^= 1
         path.write_bytes(content)
-    assert run(program, tmp_path)[0] == 0
+    assert run(program, cache)[0] == 0
+    assert run(program, cache) == (1, "")  # what was compiled again is kept
 
 
-def test_nothing_is_read_that_others_could_have_written(program, tmp_path):
-    run(program, tmp_path)
-    folder = kept(tmp_path)[0].parent
-    for path in kept(tmp_path):
+def test_nothing_is_read_that_others_could_have_written(program, cache, tmp_path):
+    folder = kept(cache)[0].parent
+    for path in kept(cache):
         path.write_bytes(b"cos\nsystem\n(S'touch " + str(tmp_path / "owned").encode() + b"'\ntR.")
     folder.chmod(0o777)
-    hits, said = run(program, tmp_path)
+    hits, said = run(program, cache)
     assert hits == 0
     assert f"others can write {folder}" in said
     assert not (tmp_path / "owned").exists()

@@ -21,8 +21,7 @@ from rince.config.kinds import GROUPS, keys_of, kinds_of, recipe_class
 from rince.config.older import upgraded
 from rince.config.plain_yaml import NotPlainYamlError, load_yaml
 from rince.config.recipe import BLOCKS, FINETUNED, Recipe, Scale
-from rince.errors import ConfigError
-from rince.inputs import shown
+from rince.errors import ConfigError, shown
 
 
 def recipe_names() -> list[str]:

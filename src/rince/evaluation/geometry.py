@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from rince.devices import has_float64, in_float64
-from rince.errors import ConfigError, DataError
+from rince.errors import ConfigError, DataError, shown
 from rince.evaluation.vectors import check_labels, unit_vectors
-from rince.inputs import Numbers, shown
+from rince.inputs import Numbers
 
 BLOCK_BYTES = 2**25
 

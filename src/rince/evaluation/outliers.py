@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from rince.devices import has_float64, in_float64
-from rince.errors import ConfigError, DataError, ShapeError
+from rince.errors import ConfigError, DataError, ShapeError, shown
 from rince.evaluation.vectors import check_labels, check_same, share, unit_vectors, without_same
-from rince.inputs import Numbers, as_tensor, shown, whole_number
+from rince.inputs import Numbers, as_tensor, whole_number
 
 Covariance = Literal["full", "tied"]
 BLOCK = 5000

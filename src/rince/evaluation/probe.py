@@ -11,9 +11,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from rince.devices import in_float64
-from rince.errors import ConfigError, DataError
+from rince.errors import ConfigError, DataError, shown
 from rince.evaluation.vectors import check_labels, check_vectors, finite_vectors, share
-from rince.inputs import Numbers, as_tensor, shown
+from rince.inputs import Numbers, as_tensor
 
 ProbeKind = Literal["fast", "paper"]
 # The paper's protocol on CIFAR-100.

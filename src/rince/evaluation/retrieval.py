@@ -15,10 +15,10 @@ import torch
 from torch import Tensor
 
 from rince.devices import has_float64
-from rince.errors import ConfigError, ShapeError
+from rince.errors import ConfigError, ShapeError, shown
 from rince.evaluation.gallery import Found, Judge, block_rows, judging_device, of_queries
 from rince.evaluation.vectors import check_labels, check_same, share, unit_vectors, without_same
-from rince.inputs import Numbers, as_tensor, shown, whole_number
+from rince.inputs import Numbers, as_tensor, whole_number
 from rince.ranks import RankSource
 
 
