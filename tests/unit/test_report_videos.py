@@ -337,7 +337,7 @@ def test_runs_tested_on_other_videos_are_refused(report, tmp_path):
     for number, name in enumerate(SETS):
 
         def other(figures, name=name):
-            figures["sets"][name]["test"]["content"] = "0" * 64
+            figures["sets"][name]["test"] |= {"fingerprint": "0" * 64, "content": "0" * 64}
 
         run = changed(report.runs[2], tmp_path / f"run{number}", other)
         message = refused(report.runs[0], run, "--out", tmp_path / "out")
