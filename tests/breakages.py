@@ -19,6 +19,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from queue import SimpleQueue
 
@@ -1328,9 +1329,14 @@ BREAKAGES = (
 
 def places(find: str, root: Path = ROOT) -> list[tuple[Path, int]]:
     """The files below src/rince that hold the text, and how often."""
+    return [(path, text.count(find)) for path, text in _source(root) if find in text]
+
+
+@cache
+def _source(root: Path) -> list[tuple[Path, str]]:
+    """The files of a tree that is whole: what is broken in it is mended again before the next look."""
     files = (path for path in sorted((root / "src" / "rince").rglob("*")) if path.suffix in TEXTS)
-    counts = ((path, path.read_text(encoding="utf-8").count(find)) for path in files)
-    return [(path, count) for path, count in counts if count]
+    return [(path, path.read_text(encoding="utf-8")) for path in files]
 
 
 def problem(breakage: Breakage, root: Path = ROOT) -> str | None:

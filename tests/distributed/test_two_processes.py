@@ -109,8 +109,8 @@ def test_a_larger_effective_batch_by_accumulation(alone, tmp_path):
     assert_close(state_of(alone), state_of(parts))
 
 
-@pytest.mark.parametrize(("who", "devices"), [("0", 2), ("1", 1)])
-def test_one_of_two_is_killed_the_other_ends_and_the_run_goes_on(alone, tmp_path, who, devices):
+@pytest.mark.parametrize("who", ["0", "1"])
+def test_one_of_two_is_killed_the_other_ends_and_the_run_goes_on(alone, tmp_path, who):
     recipe = write_recipe(tmp_path, model=MODEL, train=TRAIN, save={"every_steps": 5})
     (tmp_path / "die.py").write_text(DIE)
     command = ["train", recipe, "--out", tmp_path / "run", "--accelerator", "cpu", "--devices", "2"]
@@ -131,6 +131,7 @@ def test_one_of_two_is_killed_the_other_ends_and_the_run_goes_on(alone, tmp_path
     assert f"rince train --resume {tmp_path / 'run'}" in said
     assert "Traceback" not in said
     assert state_of(tmp_path / "run")["step"] == 10
-    resumed = rince_process("train", "--resume", tmp_path / "run", "--accelerator", "cpu", "--devices", devices)
-    assert resumed.wait(60) == 0
+    devices = 2 - int(who)  # goes on with as many processes, or with one
+    process = rince_process("train", "--resume", tmp_path / "run", "--accelerator", "cpu", "--devices", devices)
+    assert process.wait(60) == 0
     assert_close(state_of(alone), state_of(tmp_path / "run"))
