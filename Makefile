@@ -1,16 +1,21 @@
 # Every target sets itself up: the first call makes .venv and installs the exact versions of requirements.lock,
 # later calls start at once.
-PYTHON ?= python3.11
+# The first that starts, is new enough and can make environments (a shim of pyenv may be there and not start);
+# `make PYTHON=/path/to/python …` names another.
+PYTHON ?= $(shell for each in python3.11 python3.12 python3.13 python3 python; do \
+	$$each -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && { echo $$each; break; }; done)
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: help demo demo-images test quick breakages faults fuzz lint bench docs lock clean
+.PHONY: help demo demo-images test quick breakages faults fuzz lint bench docs lock install-check clean
 .DEFAULT_GOAL := help
 
 help: ## this list
-	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "make %-12s %s\n", $$1, $$2}'
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "make %-13s %s\n", $$1, $$2}'
 
 $(READY): requirements.lock pyproject.toml
+	@test -n "$(PYTHON)" || { echo "make: found no Python 3.11 or newer with venv and ensurepip (Debian, Ubuntu: apt install \
+	python3-venv); install one, or name it: make PYTHON=/path/to/python" >&2; exit 1; }
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --disable-pip-version-check -r requirements.lock
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
@@ -59,14 +64,18 @@ lint: $(READY) ## ruff and mypy
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: $(READY) ## speed and memory, as ratios (35 minutes; CIFAR=DIR/cifar100 adds one); leave the machine alone meanwhile
+bench: $(READY) ## speed and memory, as ratios (40 minutes; CIFAR=DIR/cifar100 adds one); leave the machine alone meanwhile
 	$(BIN)/python benchmarks/loss_speed.py
+	$(BIN)/python benchmarks/in_batch_speed.py
+	$(BIN)/python benchmarks/cached_speed.py
+	$(BIN)/python benchmarks/scaling.py
 	$(BIN)/python benchmarks/views_speed.py
 	$(BIN)/python benchmarks/step_speed.py
 	$(BIN)/python benchmarks/video_speed.py
 	$(BIN)/python benchmarks/large_images_speed.py
 	$(BIN)/python benchmarks/pretrained_speed.py
 	$(BIN)/python benchmarks/evaluation_speed.py $(CIFAR)
+	$(BIN)/python benchmarks/search_speed.py
 
 docs: $(READY) ## the documentation, into docs/_build/html
 	$(BIN)/sphinx-build -W --keep-going -q docs docs/_build/html
@@ -74,6 +83,9 @@ docs: $(READY) ## the documentation, into docs/_build/html
 
 lock: $(READY) ## rewrite requirements.lock from what is installed
 	$(BIN)/python scripts/lock.py
+
+install-check: $(READY) ## fresh environments, each extra alone: every command works or names the extra (pip: 10 minutes a Python)
+	$(BIN)/python scripts/install_check.py $(foreach each,$(PYTHONS),--python $(each))
 
 clean: ## remove .venv and everything made
 	rm -rf .venv docs/_build dist .pytest_cache .mypy_cache .ruff_cache

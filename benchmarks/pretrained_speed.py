@@ -1,12 +1,15 @@
 """Speed of a pretrained start, as ratios measured in the same run.
 
-    python benchmarks/pretrained_speed.py [trial]        (leave the machine alone while it runs; five minutes)
+    python benchmarks/pretrained_speed.py [trial] [demo] [CLINC150]      (leave the machine alone; five minutes)
 
 - Training on features: samples a second of `rince train` on 15,000 vectors of 384 numbers (512 a step, two views, log
   and all), against a bare torch loop with the same adapter and head, noise from `torch.randn`, AdamW and
   `F.cross_entropy` on the same 1,024 × 1,024 logits. Of both, the time of further steps after the first ones.
 - Making features: images in memory through EfficientNet-Lite0 at 112 pixels, and the embedded definitions through
   MiniLM, against the bare network on batches that lie ready; and the share of tokens that are padding.
+- A whole training of 30 epochs as a share of the minute it may take: on 13,500 made-up vectors of 384 numbers, as many
+  as CLINC150 has, or on CLINC150 itself where its folder is given, its features made before.
+- With `demo`: all of `make demo` as a share of the four minutes it may take, after the install.
 
 `trial` does a little of everything and writes nothing. Writes `pretrained_speed.csv` beside this file.
 """
@@ -14,6 +17,7 @@
 import csv
 import platform
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -37,7 +41,9 @@ from rince.train.runtime import Runtime
 from rince.train.setup import build_parts
 
 CSV = Path(__file__).with_suffix(".csv")
-TRIAL = sys.argv[1:] == ["trial"]
+TRIAL, DEMO = "trial" in sys.argv[1:], "demo" in sys.argv[1:]
+CLINC150 = next((place for place in sys.argv[1:] if place not in ("trial", "demo")), None)
+EPOCHS = 1 if TRIAL else 30
 ROUNDS = 2 if TRIAL else 7
 FEW, MORE = (3, 9) if TRIAL else (10, 110)  # steps of the two runs whose difference is timed
 IMAGES, TEXTS = (64, 256) if TRIAL else (512, 5500)
@@ -83,18 +89,23 @@ def further_steps(run: Callable[[int], object]) -> float:
     return seconds(lambda: run(MORE)) - few
 
 
-def training_speed(row: str, folder: Path) -> Row:
-    """Median over rounds of the samples a second of ours over those of the bare loop."""
-    random, labels = np.random.default_rng(0), np.arange(SAMPLES) % CLASSES
-    vectors = random.normal(size=(SAMPLES, WIDTH)) + random.normal(size=(CLASSES, WIDTH))[labels]
+def write_vectors(data: Path, samples: int) -> torch.Tensor:
+    """Made-up vectors in a folder as a source, with classes and groups."""
+    random, labels = np.random.default_rng(0), np.arange(samples) % CLASSES
+    vectors = random.normal(size=(samples, WIDTH)) + random.normal(size=(CLASSES, WIDTH))[labels]
     vectors = (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
     names, groups = (
         np.array([f"{kind}{number:03}" for number in of]) for kind, of in (("c", labels), ("g", labels // 15))
     )
-    data = folder / row.replace("/", "-")
     data.mkdir()
     np.savez(data / "train.npz", features=vectors, labels=names, group=groups)
-    given = torch.from_numpy(vectors)
+    return torch.from_numpy(vectors)
+
+
+def training_speed(row: str, folder: Path) -> Row:
+    """Median over rounds of the samples a second of ours over those of the bare loop."""
+    data = folder / row.replace("/", "-")
+    given = write_vectors(data, SAMPLES)
 
     def ours(steps: int) -> None:
         place = Path(tempfile.mkdtemp(dir=folder)) / "run"
@@ -105,6 +116,32 @@ def training_speed(row: str, folder: Path) -> Row:
     ours(1), bare_training(given, 1)
     found = [further_steps(lambda steps: bare_training(given, steps)) / further_steps(ours) for _ in range(ROUNDS)]
     return "training on features", row, statistics.median(found), "of the samples a second of a bare loop"
+
+
+def whole_training(folder: Path) -> Row:
+    """Share of a minute that a training of the recipe's adapter takes, features at hand."""
+    if CLINC150:
+        row, what, data = "text/rince-in", "CLINC150", CLINC150
+    else:
+        row, what, data = "vectors/rince-in", "13,500 made-up vectors", str(folder / "whole")
+        write_vectors(Path(data), 13_500)
+    changes = [f"data.source={data}", f"train.epochs={EPOCHS}"]
+    changes += [] if CLINC150 else ["data.test_part=0", "data.validation=0"]
+
+    def ours(*more: str) -> None:
+        place = Path(tempfile.mkdtemp(dir=folder)) / "run"
+        with redirect_stderr(StringIO()):
+            train(load_recipe(row, [*changes, *more]), place, Runtime(1, "32-true"), resume=False)
+
+    ours("train.max_steps=1")  # makes features
+    return "a whole training", f"{row}, {what}, {EPOCHS} epochs", seconds(ours) / 60, "of a minute"
+
+
+def demo() -> Row:
+    """Share of four minutes that `make demo` takes."""
+    work = ["make", "demo"]
+    took = seconds(lambda: subprocess.run(work, cwd=Path(__file__).parents[1], check=True, stdout=subprocess.DEVNULL))
+    return "the demo", "make demo, after the install", took / 240, "of four minutes"
 
 
 def nobody(*_: object) -> None:
@@ -154,7 +191,9 @@ def main() -> None:
     keep_freed_memory()
     with tempfile.TemporaryDirectory() as folder:
         rows = [training_speed(row, Path(folder)) for row in ("vectors/scl-in", "vectors/rince-in")]
+        rows.append(whole_training(Path(folder)))
     rows += making()
+    rows += [demo()] if DEMO else []
     for part, what, value, unit in rows:
         print(f"{part:22} {what:52} {value:6.1%} {unit}")
     if TRIAL:

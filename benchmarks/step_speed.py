@@ -2,8 +2,9 @@
 
     python benchmarks/step_speed.py        (leave the machine alone while it runs)
 
-The encoders are the query's forward and backward and the key's forward, on a batch of 256 images of 32 × 32. Every
-other part of the step is timed by itself on the same batch, in turn, and told as a share of that; medians over rounds.
+The encoders are the query's forward and backward and the key's forward, on a batch of the recipe (256 images of 32 × 32
+at scale=reduced, 64 at scale=long), in float32; also in bfloat16, as a share of that. Every other part of the step is
+timed by itself on the same batch, in turn, and told as a share of that; medians over rounds.
 Freed memory is kept meanwhile, as in `rince train`. Also: how much faster channels-last and torch.compile make the
 narrow encoder, forward and backward, as torch comes and with freed memory kept (which helps the contiguous one most);
 medians of the ratio within a round. Writes `step_speed.csv` beside this.
@@ -33,26 +34,27 @@ from rince.train.setup import build_encoder
 CSV = Path(__file__).with_suffix(".csv")
 BATCH = 256
 SHAPE = (3, 32, 32)
-REDUCED = ["scale=reduced"]
+REDUCED, LONG = ["scale=reduced"], ["scale=long"]
 FULL_WIDTH = ["scale=reduced", "model.depth=18", "model.width=64", "model.stem=small"]
 
 
 def parts_of_a_step(recipe: Recipe) -> dict[str, Callable[[], object]]:
     """Every part of a step as a function without arguments, the encoders first."""
     torch.manual_seed(0)
+    batch = recipe.train.batch
     encoder = build_encoder(recipe, SHAPE, [100]).to(memory_format=torch.channels_last)
     twin, loss = MomentumTwin(encoder), build_loss(recipe)
     bank = MemoryBank(recipe.bank.size, recipe.model.dim, start="random")
-    labels = torch.randint(0, 100, (BATCH,))
-    for _ in range(recipe.bank.size // BATCH):
-        bank.push(F.normalize(torch.randn(BATCH, recipe.model.dim), dim=1), torch.randint(0, 100, (BATCH,)))
+    labels = torch.randint(0, 100, (batch,))
+    for _ in range(recipe.bank.size // batch):
+        bank.push(F.normalize(torch.randn(batch, recipe.model.dim), dim=1), torch.randint(0, 100, (batch,)))
     images = torch.randint(0, 256, (20_000, 3, 32, 32), dtype=torch.uint8)
-    ids = torch.randperm(len(images))[:BATCH]
+    ids = torch.randperm(len(images))[:batch]
     make = recipe.views.build()
     source = TableRanks.from_superclasses(torch.arange(100) // 5)
     optimizer = torch.optim.SGD(encoder.parameters(), lr=0.1, momentum=0.9, weight_decay=1e-4)
     views = [make(images[ids], seed=0, epoch=0, view=view, sample_ids=ids) for view in (0, 1)]
-    direction = torch.randn(BATCH, recipe.model.dim)
+    direction = torch.randn(batch, recipe.model.dim)
     queries = encoder(views[0]).detach().requires_grad_()
     keys = twin(views[1])
     ranks = contrast_ranks(labels, bank, source)
@@ -75,8 +77,13 @@ def parts_of_a_step(recipe: Recipe) -> dict[str, Callable[[], object]]:
     def update() -> None:
         optimizer.step()
 
+    def encoders_in_bfloat16() -> None:
+        with torch.autocast("cpu", torch.bfloat16):
+            encoders()
+
     return {
         "encoders": encoders,
+        "encoders in bfloat16": encoders_in_bfloat16,
         "views and data": views_and_data,
         "ranks": lambda: contrast_ranks(labels, bank, source),
         "similarities and loss": similarities_and_loss,
@@ -105,9 +112,13 @@ def shares(name: str, overrides: list[str], rounds: int) -> list[tuple[str, str,
     """Time of every part as a share of the encoders', and of all of them together."""
     measured = medians(parts_of_a_step(load_recipe("cifar100/rince-in", overrides)), rounds)
     measured["logging (every 10th step)"] /= 10
-    encoders = measured.pop("encoders")
+    encoders, halved = measured.pop("encoders"), measured.pop("encoders in bfloat16")
     rows = [(name, part, value / encoders) for part, value in measured.items()]
-    return [*rows, (name, "all around the encoders", sum(measured.values()) / encoders)]
+    return [
+        (name, "encoders in bfloat16", halved / encoders),
+        *rows,
+        (name, "all around the encoders", sum(measured.values()) / encoders),
+    ]
 
 
 def encoder_speed(name: str, rounds: int) -> list[tuple[str, str, float]]:
@@ -140,6 +151,7 @@ def main() -> None:
     keep_freed_memory()
     rows = [
         *[(*row, "of the encoders' time") for row in shares("reduced recipe", REDUCED, rounds=25)],
+        *[(*row, "of the encoders' time") for row in shares("long recipe", LONG, rounds=100)],
         *[(*row, "of the encoders' time") for row in shares("ResNet-18", FULL_WIDTH, rounds=3)],
         *[
             (*row, "× the speed of eager contiguous")

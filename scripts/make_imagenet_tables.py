@@ -1,14 +1,12 @@
-"""Makes what ships about ImageNet's classes: the sets of outlier classes, and their part of WordNet.
+"""Makes what ships about ImageNet's classes: their part of WordNet.
 
     apt-get install wordnet-base        # Debian's package of WordNet 3.0, whose offsets are ImageNet's ids
     python scripts/make_imagenet_tables.py
 
-The outlier sets are the first three hundreds of the 900 classes that are not in ImageNet-100, ordered by the sha256 of
-their id. The table has a row for every hypernym of every class and of every hypernym, up to the root.
+The table has a row for every hypernym of every class and of every hypernym, up to the root.
 """
 
 import csv
-import hashlib
 import io
 from pathlib import Path
 
@@ -21,21 +19,6 @@ HYPERNYMS = ("@", "@i")  # kinds, and instances of kinds
 def read_list(name: str) -> list[str]:
     lines = (LISTS / f"{name}.txt").read_text().splitlines()
     return [line for line in lines if not line.startswith("#")]
-
-
-def make_outliers() -> None:
-    others = sorted(set(read_list("imagenet1k")) - set(read_list("imagenet100")), key=order)
-    for number in range(3):
-        chosen = sorted(others[100 * number : 100 * (number + 1)])
-        header = (
-            f"# Outlier set {number + 1} of 3 for ImageNet-100. The paper does not say which classes it took; these\n"
-            "# are a hundred of the 900 others in the order of the sha256 of their id.\n"
-        )
-        (LISTS / f"imagenet-outliers-{number + 1}.txt").write_text(header + "\n".join(chosen) + "\n")
-
-
-def order(wnid: str) -> str:
-    return hashlib.sha256(wnid.encode()).hexdigest()
 
 
 def read_wordnet() -> tuple[dict[str, tuple[str, list[str]]], str]:
@@ -79,5 +62,4 @@ def make_table() -> None:
 
 
 if __name__ == "__main__":
-    make_outliers()
     make_table()

@@ -23,7 +23,11 @@ static atomic_long counted[2];
 static long wanted[2] = {-1, -1};
 static int answer; /* errno, or 0 to kill */
 static char struck[64];
+static void (*listener)(int kind, const char *name, const char *path);
+static _Thread_local int listening; /* what the listener itself opens is none of the calls */
 
+/* To be told of every call that is counted, or NULL. */
+void faults_listen(void (*to)(int, const char *, const char *)) { listener = to; }
 void faults_begin(const char *folder, long read, long change, int error) {
     strncpy(below, folder, sizeof below - 1);
     length = strlen(below);
@@ -40,7 +44,15 @@ void faults_end(void) { length = 0; }
 static int is_below(const char *path) { return strncmp(path, below, length) == 0 && (path[length] == '/' || !path[length]); }
 
 /* -1 with errno set if this call is the one that fails. */
-static int strike(int kind, const char *name) {
+static int strike(int kind, const char *name, const char *path) {
+    if (listening) return 0;
+    if (listener) {
+        int before = errno;
+        listening = 1;
+        listener(kind, name, path);
+        listening = 0;
+        errno = before;
+    }
     if (atomic_fetch_add(&counted[kind], 1) != wanted[kind]) return 0;
     strncpy(struck, name, sizeof struck - 1);
     if (answer == 0) {
@@ -60,20 +72,20 @@ static int at_fd(int fd, int kind, const char *name) {
     errno = before;
     if (n <= 0) return 0;
     path[n] = 0;
-    return is_below(path) ? strike(kind, name) : 0;
+    return is_below(path) ? strike(kind, name, path) : 0;
 }
 
 static int at_path(int folder, const char *path, int kind, const char *name) {
     char whole[2 * PATH_MAX], link[64];
     if (!length || !path) return 0;
-    if (path[0] == '/') return is_below(path) ? strike(kind, name) : 0;
+    if (path[0] == '/') return is_below(path) ? strike(kind, name, path) : 0;
     int before = errno;
     snprintf(link, sizeof link, folder == AT_FDCWD ? "/proc/self/cwd" : "/proc/self/fd/%d", folder);
     ssize_t n = readlink(link, whole, PATH_MAX - 1);
     errno = before;
     if (n <= 0) return 0;
     snprintf(whole + n, sizeof whole - n, "/%s", path);
-    return is_below(whole) ? strike(kind, name) : 0;
+    return is_below(whole) ? strike(kind, name, whole) : 0;
 }
 
 #define REAL(type, name, ...) \

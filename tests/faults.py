@@ -1,14 +1,21 @@
 """The fault matrix: `make faults`, or `make faults COMMANDS="train report" EVERY=5`.
 
 Every file-system call of every command that writes fails once: those that change something with ENOSPC, EROFS, EIO and
-EACCES, those that only read with EIO and EACCES; and the process is killed before every call that changes something. A
-library that is loaded below all others does it (tests/faults.c, compiled by gcc). After each:
+EACCES, those that open a file to read with EIO and EACCES, those that read from it, which asks nobody's leave, with EIO;
+and the process is killed before every call that changes something. A library that is loaded below all others does it
+(tests/faults.c, compiled by gcc). After each:
 
 - the command ends by itself: exit code 0 or 2, no traceback, nothing half-written; or it was killed;
 - every file is whole: as it was before, or as it would have become;
 - the same command once more (`--resume` where it says so) leaves the very files that it leaves without a fault.
 
-A process imports everything once; each try is a fork of it, in a folder that looks as it did before.
+Calls are alike if the same lines of rince make them on files of the same ending in the same folder, such as the parts
+of a checkpoint that are written one after the other, or the images of a folder. Of those, the first and the last are
+tried.
+
+A process imports everything and builds the command line once; each try is a fork of it, in a folder that looks as it
+did before. Figures are not drawn at all, and of tries that leave the same files behind, the first tells what the same
+command makes of them.
 """
 
 import argparse
@@ -16,9 +23,12 @@ import contextlib
 import ctypes
 import errno
 import faulthandler
+import gc
+import hashlib
 import importlib
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -37,8 +47,14 @@ ERRORS = {"ENOSPC": errno.ENOSPC, "EROFS": errno.EROFS, "EIO": errno.EIO, "EACCE
 OF_READS = ("EIO", "EACCES")
 READS, CHANGES = 0, 1  # as in faults.c
 LIMIT = 120  # seconds of a try
-AT_ONCE = 2  # commands
+AT_ONCE = os.cpu_count() or 1  # commands
+IN_MEMORY = Path("/dev/shm")  # where a disk does not make us wait
 SHOWN = 12  # failures that are told in full
+OURS = str(Path(__file__).parents[1] / "src" / "rince")  # whose lines tell calls apart
+SHOWS_LESS = "cannot be read, and the page shows none"  # a page without some pictures says so
+GRAY = "cannot be read any more, and are gray there"  # a picture of neighbours without some, which it is told of
+LEFT = "could not be taken away"  # parts that the same command would go on with
+PARTS = ".parquet.parts/"  # they may stay, and become more
 
 TINY = [
     "train.epochs=2",
@@ -51,6 +67,23 @@ TINY = [
     "data.validation=0.2",
 ]
 TRAIN = ["train", "vectors/rince-in", "data.source=data", *TINY, "--out", "run"]
+FROZEN = [
+    "model.kind=huggingface",
+    "model.name=vit",
+    "model.dim=8",
+    "train.epochs=1",
+    "train.batch=4",
+    "log.logger=none",
+]
+ON_FEATURES = ["train", "images/rince-in", "data.source=photos", *FROZEN, "data.validation=0", "--out", "frozen"]
+ROWS = {
+    "title": "Of one row",
+    "data": "data",
+    "scales": [],
+    "columns": {"probe/accuracy": "Accuracy", "retrieval/group/map": "mAP"},
+    "rows": {"first": [50.0, 0.5]},
+    "runs": {"first": ["vectors/rince-in", *TINY]},
+}
 
 
 @dataclass(frozen=True)
@@ -60,17 +93,48 @@ class Command:
     arguments: list[str]
     before: tuple[str, ...] = ()
     again: list[str] = field(default_factory=list)
+    is_refused_when_done: bool = False  # since nothing is overwritten
+    made_anew: tuple[str, ...] = ()  # what is taken away before every try, where the command itself came before
 
 
-COMMANDS = {
+COMMANDS = {  # the longest first
+    "report": Command(["report", "run", "--out", "page"], ("train", "evaluate")),
+    "export": Command(["export", "run", "--out", "exported"], ("train",), is_refused_when_done=True),
     "train": Command(TRAIN, again=["train", "--resume", "run"]),
+    "features": Command(ON_FEATURES, again=["train", "--resume", "frozen"]),
+    "judged-features": Command(["evaluate", "frozen"], ("features",)),
+    "reproduce": Command(
+        ["reproduce", "faults", "--data", ".", "--seeds", "1", "--out", "table"],
+        ("reproduce",),
+        made_anew=("table/table.md", "table/table.tex", "table/table.csv", "table/summary"),
+    ),
     "evaluate": Command(["evaluate", "run", "--outliers", "far.npz"], ("train",)),
     "embed": Command(["embed", "run", "data/test.npz", "--out", "embedded.parquet"], ("train",)),
-    "report": Command(["report", "run", "--out", "page"], ("train", "evaluate")),
+    "index": Command(["index", "run", "data/test.npz", "--out", "index.parquet"], ("train",)),
+    "neighbours": Command(
+        ["neighbours", "frozen", "photos/test", "photos/train", "-k", "2", "--picture", "near.png"], ("features",)
+    ),
+    "analyse-run": Command(["analyse", "run", "run"], ("train",)),
+    "analyse-page": Command(["analyse", "page", "--out", "sliders/page.html"]),
+    "judged-vectors": Command(["evaluate", "--embeddings", "data/train.npz", "data/test.npz", "--out", "judged.json"]),
     "audit": Command(["ranks", "audit", "vectors/rince-in", "data.source=data", "--picture", "audit.png"]),
     "cp": Command(["cp", "vectors/rince-in", "mine.yaml"]),
-    "export": Command(["export", "run", "--out", "exported"], ("train",)),
 }
+
+
+def drawn_at_once(name: str, about: str, _paint: Any, _size: Any = None) -> Any:
+    """In place of a figure: to draw them is nine tenths of a report's time, and touches no file of the folder."""
+    from rince.report.drawing import Drawn  # noqa: PLC0415 - brings matplotlib
+
+    return Drawn(name, about, b"PNG of " + name.encode(), b"<svg/>", "<svg/>")
+
+
+def draw_nothing() -> None:
+    """From now on."""
+    from rince.analysis import figures as of_analysis  # noqa: PLC0415 - brings matplotlib
+    from rince.report import figures as of_report  # noqa: PLC0415
+
+    of_report.draw = of_analysis.draw = drawn_at_once
 
 
 def write_data(folder: Path) -> None:
@@ -90,6 +154,16 @@ def write_data(folder: Path) -> None:
         os.utime(path, (1_600_000_000, 1_600_000_000))  # long settled
 
 
+def write_photos(folder: Path) -> None:
+    """Eight images for training and for testing, and a network for them."""
+    from train.small_networks import write_images, write_vit  # noqa: PLC0415 - brings transformers
+
+    write_vit(folder / "vit")
+    write_images(folder / "photos", number=8)
+    for path in folder.rglob("*"):
+        os.utime(path, (1_600_000_000, 1_600_000_000))
+
+
 @dataclass(frozen=True)
 class Ended:
     """How a try ended."""
@@ -100,32 +174,57 @@ class Ended:
     changes: int
     struck: str
     modules: list[str]
+    calls: list[list[str]]  # what each read and each change was, where that was listened to
 
 
 class Lab:
     """A folder that commands work in, and forks that run them with a fault each."""
 
     def __init__(self, work: Path, beside: Path) -> None:
+        from typer.main import get_command  # noqa: PLC0415 - after the library is loaded
+
+        from rince.cli import app  # noqa: PLC0415
+
         self.work, self.beside = work, beside
         self.shim = ctypes.CDLL(None)
         self.shim.faults_struck.restype = ctypes.c_char_p
+        self.command = get_command(app)
+        self.calls: dict[int, list[str]] = {READS: [], CHANGES: []}
+        self.listener = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_char_p, ctypes.c_char_p)(self._note)
 
-    def run(self, arguments: Sequence[str], *, read: int = -1, change: int = -1, error: int = 0) -> Ended:
+    def _note(self, kind: int, name: bytes, path: bytes) -> None:
+        """What is called, on what kind of file, from where in our code and by which line outside of it."""
+        ours, frame = [], sys._getframe().f_back
+        while frame is not None:
+            if frame.f_code.co_filename.startswith(OURS):
+                ours.append(f"{Path(frame.f_code.co_filename).stem}:{frame.f_lineno}")
+            frame = frame.f_back
+        below = Path(path.decode(errors="replace").removeprefix(str(self.work)))
+        files = f"{re.sub('[0-9]+', '#', str(below.parent))}/{''.join(below.suffixes[-1:])}"
+        self.calls[kind].append(f"{name.decode()} {files} {' '.join(ours)}")
+
+    def run(
+        self, arguments: Sequence[str], *, read: int = -1, change: int = -1, error: int = 0, listen: bool = False
+    ) -> Ended:
         """In a process of its own, with the call of this number failing; kills at it if `error` is 0."""
         said, facts = self.beside / "said", self.beside / "facts"
         facts.unlink(missing_ok=True)
         child = os.fork()
         if child == 0:
-            self._child(arguments, said, facts, read, change, error)
+            self._child(arguments, said, facts, read, change, error, listen=listen)
         status = self._wait(child)
         found = json.loads(facts.read_text()) if facts.exists() else {}
         text = said.read_text(errors="replace")
         return Ended(
-            os.waitstatus_to_exitcode(status), text, **({"reads": 0, "changes": 0, "struck": "", "modules": []} | found)
+            os.waitstatus_to_exitcode(status),
+            text,
+            **({"reads": 0, "changes": 0, "struck": "", "modules": [], "calls": []} | found),
         )
 
-    def _child(self, arguments: Sequence[str], said: Path, facts: Path, read: int, change: int, error: int) -> None:
-        from rince.cli import app, main  # noqa: PLC0415 - after the library is loaded
+    def _child(
+        self, arguments: Sequence[str], said: Path, facts: Path, read: int, change: int, error: int, *, listen: bool
+    ) -> None:
+        from rince.cli import main  # noqa: PLC0415 - after the library is loaded
 
         code = 1
         try:
@@ -134,8 +233,9 @@ class Lab:
             os.dup2(to, 2)
             faulthandler.dump_traceback_later(LIMIT - 5, file=to)  # of one that hangs
             os.chdir(self.work)
+            self.shim.faults_listen(self.listener if listen else None)
             self.shim.faults_begin(str(self.work).encode(), ctypes.c_long(read), ctypes.c_long(change), error)
-            main(lambda: app(list(arguments)))
+            main(lambda: self.command(list(arguments)))
         except SystemExit as end:
             code = end.code if isinstance(end.code, int) else 0
         except BaseException:
@@ -148,7 +248,8 @@ class Lab:
             struck = self.shim.faults_struck().decode()
             self.shim.faults_end()
             modules = [name for name in sys.modules if name.isascii()]
-            facts.write_text(json.dumps(counts | {"struck": struck, "modules": modules}))
+            alike = [self.calls[READS], self.calls[CHANGES]]
+            facts.write_text(json.dumps(counts | {"struck": struck, "modules": modules, "calls": alike}))
             os._exit(code)
 
     @staticmethod
@@ -175,6 +276,17 @@ class Lab:
         """The folder as it was kept."""
         shutil.rmtree(self.work, ignore_errors=True)
         shutil.copytree(kept, self.work, symlinks=True)
+
+    def state(self) -> str:
+        """Of all that is in the folder, cache included; two that are equal look the same to a command."""
+        found = hashlib.sha256()
+        for path in sorted(self.work.rglob("*")):
+            name = re.sub(
+                r"\.[0-9a-f]{8}\.writing$", ".writing", str(path.relative_to(self.work))
+            )  # drawn anew each time
+            content = path.read_bytes() if path.is_file() else b""
+            found.update(f"{name}\0{path.is_dir()}\0{len(content)}\0".encode() + content)
+        return found.hexdigest()
 
 
 def contents(folder: Path) -> dict[str, Any]:
@@ -208,7 +320,10 @@ def problems_at_once(
         yield f"ended with {ended.code}: {ended.said.strip()[-300:]}"
     if "Traceback" in ended.said:
         yield f"traceback: {ended.said.strip()[-600:]}"
-    left = [str(path.relative_to(work)) for path in work.rglob("*.writing*")]
+    files = [str(path.relative_to(work)) for path in work.rglob("*") if path.is_file()]
+    left = [name for name in files if ".writing" in name]
+    if ended.code == 0 and LEFT not in ended.said:
+        left += [name for name in files if PARTS in name]
     if left and not killed and ended.struck != "unlink":
         yield f"left over: {left}"
     try:
@@ -217,48 +332,66 @@ def problems_at_once(
         yield f"a checkpoint cannot be read: {error}"
         return
     for name, content in now.items():
-        grows = name.endswith((".jsonl", ".csv", ".ckpt")) or ".writing" in name or name.startswith("exported/")
+        grows = name.endswith((".jsonl", ".csv", ".ckpt")) or ".writing" in name or PARTS in name
+        grows |= name.startswith("exported/") or (name == "page/index.html" and SHOWS_LESS in ended.said)
+        grows |= name == "near.png" and GRAY in ended.said
         if not grows and content not in (before.get(name), after.get(name)):
             yield f"{name} is neither as it was nor as it should become"
     for name in before.keys() - now.keys():
         yield f"{name} is gone"
 
 
-def tries(whole: Ended, every: int) -> Iterator[tuple[str, dict[str, int]]]:
+def unlike(calls: list[str]) -> list[int]:
+    """The numbers of calls that are tried: of those that are alike, the first and the last."""
+    firsts = {call: number for number, call in reversed(list(enumerate(calls)))}
+    lasts = {call: number for number, call in enumerate(calls)}
+    return sorted({*firsts.values(), *lasts.values()})
+
+
+def tries(whole: Ended, first: int, every: int) -> Iterator[tuple[str, dict[str, int]]]:
     """Every fault that is tried on a command: its name, and what the library is told."""
-    for number in range(0, whole.changes, every):
+    for number in unlike(whole.calls[CHANGES])[first::every]:
         for name, error in ERRORS.items():
             yield name, {"change": number, "error": error}
         yield "kill", {"change": number, "error": 0}
-    for number in range(0, whole.reads, every):
+    for number in unlike(whole.calls[READS])[first::every]:
         for name in OF_READS:
             yield name, {"read": number, "error": ERRORS[name]}
 
 
-def try_all(name: str, lab: Lab, kept: Path, every: int, tell: Callable[[str], None]) -> Counter[str]:
+def try_all(name: str, lab: Lab, kept: Path, first: int, every: int, tell: Callable[[str], None]) -> Counter[str]:
     """All faults on one command; counts those that were survived and those that fell short."""
     command = COMMANDS[name]
     lab.put(kept)
     before = contents(lab.work)
     lab.put(kept)
-    whole = lab.run(command.arguments)
+    whole = lab.run(command.arguments, listen=True)
     assert whole.code == 0, whole.said
+    assert [len(calls) for calls in whole.calls] == [whole.reads, whole.changes]
     after = contents(lab.work)
     counted: Counter[str] = Counter()
-    tell(f"{name}: {whole.changes} calls that change something, {whole.reads} that read")
-    for kind, fault in tries(whole, every):
+    known: dict[str, list[str]] = {}  # what the same command makes of a state that a fault has left
+    different = [len(set(calls)) for calls in whole.calls]
+    tell(
+        f"{name}: {whole.changes} calls that change something, {different[CHANGES]} of them different; {whole.reads} that "
+        f"read, {different[READS]} different"
+    )
+    gc.freeze()  # forks share what nobody looks through
+    struck = ""
+    for kind, fault in tries(whole, first, every):
+        if "read" in fault and kind != OF_READS[0] and struck == "read":
+            continue
         lab.put(kept)
         ended = lab.run(command.arguments, **fault)
+        struck = ended.struck
         found = list(problems_at_once(ended, lab.work, before, after, killed=kind == "kill"))
-        if (
-            ended.code != 0 or "cannot be read, and the page shows none" in ended.said
-        ):  # a page without pictures says so
-            again = lab.run(command.arguments)
-            if again.code == 2 and command.again and "rince train --resume" in again.said:
-                again = lab.run(command.again)
-            if again.code != 0:
-                found.append(f"then the same command ended with {again.code}: {again.said.strip()[-300:]}")
-        found += differences(lab.work, after)
+        if ended.code == 0 and not any(told in ended.said for told in (SHOWS_LESS, LEFT, GRAY)):
+            found += differences(lab.work, after)
+        else:
+            state = lab.state()
+            if state not in known:
+                known[state] = once_more(command, lab, after)
+            found += known[state]
         counted["tried"] += 1
         counted[f"tried {kind}"] += 1
         counted["fell short" if found else "survived"] += 1
@@ -266,6 +399,17 @@ def try_all(name: str, lab: Lab, kept: Path, every: int, tell: Callable[[str], N
             tell(f"{name}, {kind} at {fault} ({ended.struck or 'killed'}):\n    " + "\n    ".join(found))
     counted["calls"] = whole.changes + whole.reads
     return counted
+
+
+def once_more(command: Command, lab: Lab, after: dict[str, Any]) -> list[str]:
+    """What is wrong when the same command is run after a fault."""
+    if command.is_refused_when_done and not differences(lab.work, after):
+        return []  # killed when all was done
+    again = lab.run(command.arguments)
+    if again.code == 2 and command.again and "rince train --resume" in again.said:
+        again = lab.run(command.again)
+    ended = [f"then the same command ended with {again.code}: {again.said.strip()[-300:]}"] if again.code else []
+    return ended + differences(lab.work, after)
 
 
 def differences(work: Path, after: dict[str, Any]) -> list[str]:
@@ -278,10 +422,10 @@ def differences(work: Path, after: dict[str, Any]) -> list[str]:
     return [f"in the end {', '.join(sorted(names))} differ"] if names else []
 
 
-def work_on(name: str, every: int) -> int:
+def work_on(name: str, first: int, every: int) -> int:
     """One command, in a process that has the library loaded."""
     began = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="faults-") as place:
+    with tempfile.TemporaryDirectory(prefix="faults-", dir=IN_MEMORY if IN_MEMORY.is_dir() else None) as place:
         work, beside = Path(place).resolve() / "work", Path(place) / "beside"
         beside.mkdir()
         os.environ |= {"XDG_CACHE_HOME": str(work / "cache"), "MPLCONFIGDIR": str(beside), "HF_HUB_OFFLINE": "1"}
@@ -290,11 +434,18 @@ def work_on(name: str, every: int) -> int:
         work.mkdir()
         (work / "cache").mkdir()
         write_data(work / "data")
+        if "features" in (name, *COMMANDS[name].before):
+            write_photos(work)
+        draw_nothing()
+        if name == "reproduce":
+            read_rows()
         for earlier in COMMANDS[name].before:
             lab.rehearse(earlier)
+        for made in COMMANDS[name].made_anew:
+            shutil.rmtree(work / made) if (work / made).is_dir() else (work / made).unlink()
         kept = shutil.copytree(work, beside / "kept")
         lab.rehearse(name)
-        counted = try_all(name, lab, kept, every, lambda text: print(text, flush=True))
+        counted = try_all(name, lab, kept, first, every, lambda text: print(text, flush=True))
     kinds = ", ".join(f"{counted[f'tried {kind}']} {kind}" for kind in (*ERRORS, "kill"))
     print(
         f"{name}: {counted['calls']} calls, {counted['tried']} tries ({kinds}): {counted['survived']} survived, "
@@ -304,15 +455,24 @@ def work_on(name: str, every: int) -> int:
     return counted["fell short"]
 
 
+def read_rows() -> None:
+    """A table of one row, whose run is done by the time faults begin."""
+    from rince import reproduce  # noqa: PLC0415 - after the library is loaded
+    from rince.report import tables  # noqa: PLC0415
+
+    tables.paper_tables = reproduce.paper_tables = lambda: {"faults": ROWS}
+
+
 def main() -> None:
-    """Each command in a process of its own, two at a time."""
+    """Each command in a process of its own, one per core at a time."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("commands", nargs="*", help=f"some of {', '.join(COMMANDS)}; all by default")
     parser.add_argument("--every", type=int, default=1, help="try every so-manieth call only")
+    parser.add_argument("--first", type=int, default=0, help="begin with the call of this number")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.one:
-        sys.exit(1 if work_on(asked.one, asked.every) else 0)
+        sys.exit(1 if work_on(asked.one, asked.first, asked.every) else 0)
     if shutil.which("gcc") is None:
         sys.exit("the fault matrix needs gcc, which compiles the library that makes calls fail")
     with tempfile.TemporaryDirectory() as folder:
@@ -321,7 +481,8 @@ def main() -> None:
         waiting, running, failed = list(asked.commands or COMMANDS), [], 0
         while waiting or running:
             if waiting and len(running) < AT_ONCE:
-                arguments = [sys.executable, __file__, "--one", waiting.pop(0), "--every", str(asked.every)]
+                which = ["--first", str(asked.first), "--every", str(asked.every)]
+                arguments = [sys.executable, __file__, "--one", waiting.pop(0), *which]
                 running.append(subprocess.Popen(arguments, env=os.environ | {"LD_PRELOAD": str(shim)}))
                 continue
             running[0].wait()

@@ -35,6 +35,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import sklearn.metrics  # noqa: F401 - what a case imports first would count as its time
 import torch
 import yaml
 from PIL import Image
@@ -50,7 +51,9 @@ from rince.evaluation.retrieval import recall_at_k
 from rince.hierarchy.taxonomy import load_taxonomy
 from rince.loss import RankedInfoNCE, RankTerm
 from rince.ranks import TableRanks
+from rince.seals import read_tensors, sealed_tensors
 from rince.sources.image_file import OpenedImage
+from rince.sources.sealed_tables import whole_table, write_sealed
 from rince.sources.text_files import read_table
 from rince.sources.vectors import VectorData
 from rince.sources.video_layouts import list_videos
@@ -189,7 +192,10 @@ def make_loss(random: Random) -> bytes:
         "queries": queries,
         "candidates": candidates,
         "ranks": [random.choices(range(-1, terms + 1), weights, k=candidates) for _ in range(queries)],
-        "terms": [(t, kind, random.random() < 0.3) for t, kind in zip(temperatures, kinds, strict=True)],
+        "terms": [
+            (t, kind, random.random() < 0.3, random.choice(("own", "all")) if kind == "out" else "own", random.random())
+            for t, kind in zip(temperatures, kinds, strict=True)
+        ],
         "over_positives": random.choice(("mean", "sum", "pooled")),
         "over_ranks": random.choice(("sum", "mean")),
         "block_size": random.choice((None, 1, 2, 3)),
@@ -333,6 +339,56 @@ def take_checkpoint(content: bytes) -> None:
 
 
 @cache
+def whole_features() -> bytes:
+    """As they are kept beside a run."""
+    return sealed_tensors({"features": torch.arange(12.0).view(3, 4)}, {"made_from": "0" * 64})
+
+
+def take_features(content: bytes) -> None:
+    """Refused, unless nothing was changed."""
+    with as_file(content, ".safetensors") as path:
+        read_tensors(path)
+    if content != whole_features():
+        raise WrongError("damaged features are accepted")
+
+
+@cache
+def whole_index() -> bytes:
+    """Embeddings with what an index notes, in two row groups."""
+    numbers = np.arange(40, dtype=np.float32) / 7
+    table = pa.table(
+        {
+            "path": [f"{row}.jpg" for row in range(10)],
+            "vector": pa.FixedSizeListArray.from_arrays(pa.array(numbers), 4),
+            "label": ["a", "b"] * 5,
+        }
+    ).replace_schema_metadata({"rince.index": "{}"})
+    file = io.BytesIO()
+    write_sealed(file, [table[:7], table[7:]], table.schema)
+    return file.getvalue()
+
+
+def index_content(content: bytes) -> tuple[Any, ...]:
+    """Vectors and labels as a file of vectors, and all of it as a table."""
+    with as_file(content, ".parquet") as path:
+        found = VectorData(kind="vectors", source=str(path)).find(str(path), VectorViewSettings())
+        table = whole_table(path)
+    return found.vectors.tolist(), found.labels.tolist(), found.class_names, table.to_pydict()
+
+
+@cache
+def index_as_written() -> tuple[Any, ...]:
+    """What must come out, if anything does."""
+    return index_content(whole_index())
+
+
+def take_index(content: bytes) -> None:
+    """Refused, or the same content; without a seal it is a file of others."""
+    if index_content(content) != index_as_written() and b"rince.sha256" in content:
+        raise WrongError("a damaged index is read as another")
+
+
+@cache
 def vector_files() -> tuple[tuple[str, bytes], ...]:
     """One of each format."""
     vectors = np.arange(24, dtype=np.float32).reshape(6, 4) + 1
@@ -361,8 +417,9 @@ def take_vectors(content: bytes) -> None:
     ending, _, rest = content.partition(b"\n")
     with as_file(rest, ending.decode()) as path:
         found = VectorData(kind="vectors", source=str(path)).find(str(path), VectorViewSettings())
-    if found.vectors.ndim != 2 or not found.vectors.isfinite().all() or len(found.labels) != len(found.vectors):
-        raise WrongError(f"vectors that are none: {tuple(found.vectors.shape)}, {len(found.labels)} labels")
+        vectors = found.plain(torch.arange(len(found)))
+    if vectors.ndim != 2 or not vectors.isfinite().all() or len(found.labels) != len(vectors):
+        raise WrongError(f"vectors that are none: {tuple(vectors.shape)}, {len(found.labels)} labels")
 
 
 @cache
@@ -471,6 +528,8 @@ TARGETS = {
     "metric": Target(make_metric, take_metric),
     "ranks": Target(make_ranks, take_ranks),
     "checkpoint": Target(lambda random: mutated(whole_checkpoint(), random), take_checkpoint),
+    "features": Target(lambda random: mutated(whole_features(), random), take_features),
+    "index": Target(lambda random: mutated(whole_index(), random), take_index),
     "vectors": Target(make_vectors, take_vectors),
     "image": Target(lambda random: mutated(random.choice(image_files()), random), take_image),
     "list": Target(make_list, take_list),

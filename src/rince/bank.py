@@ -42,6 +42,7 @@ class MemoryBank(nn.Module):
     def __init__(self, size: int, dim: int, *, start: Literal["empty", "random"] = "empty", seed: int = 0) -> None:
         super().__init__()
         size, dim = whole_number(size, "size"), whole_number(dim, "dim")
+        seed = whole_number(seed, "seed", lowest=-(2**63))
         if start not in ("empty", "random"):
             raise ConfigError(f"start must be 'empty' or 'random', got {start!r}")
         # Tensors made in inference mode could never be written to outside of it.

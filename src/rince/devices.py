@@ -44,8 +44,8 @@ def in_float64(values: Tensor) -> Tensor:
 
 
 @functools.lru_cache(maxsize=64)
-def constant(values: Sequence[Any], device: torch.device, dtype: torch.dtype | None = None) -> Tensor:
-    """A few numbers, a tuple, as a tensor that is sent to the device once. Not to be written to."""
+def constant(values: Sequence[Any] | int, device: torch.device, dtype: torch.dtype | None = None) -> Tensor:
+    """A few numbers, a tuple, or one, as a tensor that is sent to the device once. Not to be written to."""
     with torch.inference_mode(False):  # it may serve a training later
         return torch.tensor(values, dtype=dtype, device=device)
 

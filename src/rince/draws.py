@@ -28,6 +28,11 @@ FAST_AP_CATEGORIES: Final = 2**31 - 8
 FAST_AP_SAMPLES: Final = 2**31 - 9
 FLIPPED_PAIRS: Final = 2**31 - 10
 NETWORK_DROPOUT: Final = 2**31 - 11
+RANKED_SAMPLES: Final = 2**31 - 12
+RANKED_CLASSES: Final = 2**31 - 13
+RANKED_PARTNERS: Final = 2**31 - 14
+RANKED_PLACES: Final = 2**31 - 15
+BALANCED_CLASSES: Final = 2**31 - 16
 FIXED_VIEW: Final = 2**31 - 1000  # and up, one for every view of a step
 
 # The increment and the two multipliers of splitmix64 (Steele, Lea and Flood, 2014).

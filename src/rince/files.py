@@ -11,9 +11,10 @@ import secrets
 import shutil
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import IO
 
@@ -22,14 +23,16 @@ from rince.terminal import TellDone
 
 try:
     import fcntl
+    import resource
 except ImportError:  # not on Windows
-    fcntl = None  # type: ignore[assignment]
+    fcntl = resource = None  # type: ignore[assignment]
 
 WRITING = ".writing"  # ending of a file that is not whole yet
 NAMES = ".names"  # in a folder that is not whole yet: what is being moved out of it
 NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 HASHES = "hashes"  # folder of the cache
 SETTLED = 2.0  # seconds; a file written since might be written again without its time of change showing it
+Entry = tuple[int, int, int, int, str]  # size, times of writing and of change, number of the file; what was found
 READERS = 8  # threads: hashing lets the others work, and a disk likes to be asked for several files at once
 
 
@@ -106,8 +109,17 @@ def unwritten(path: Path, error: OSError, needed: int = 0) -> WriteError:
     reason = f"cannot write {path}: {error.strerror or error}"
     if error.errno in NO_ROOM:
         takes = f"{megabytes(needed)} are needed, " if needed else ""
-        reason += f" ({takes}{megabytes(_free(path.parent))} are free)"
+        room = _largest() if error.errno == errno.EFBIG else f"{megabytes(_free(path.parent))} are free"
+        reason += f" ({takes}{room})"
     return WriteError(reason)
+
+
+def _largest() -> str:
+    """How large a file may become, which is another thing than how much room there is."""
+    limit = -1 if resource is None else resource.getrlimit(resource.RLIMIT_FSIZE)[0]
+    if limit < 0:
+        return "a file may not be so large on this file system"
+    return f"a file may have {megabytes(limit)} at most: ulimit -f"
 
 
 def check_space(folder: Path, needed: int, what: str) -> None:
@@ -164,10 +176,12 @@ def written_folder(path: Path) -> Iterator[Path]:
             for item in items:
                 os.replace(item, path / item.name)
             (inside / NAMES).unlink()  # from here on, what is in the folder is whole
-        finally:
+        except BaseException:
             _clear_folder(path)
             if not was_there and not any(path.iterdir()):
                 path.rmdir()
+            raise
+        shutil.rmtree(inside, ignore_errors=True)  # it is empty; should it stay, the next who writes there clears it
     except OSError as error:
         raise ConfigError(f"{unwritten(path, error)}; choose another --out") from None
     except WriteError as error:
@@ -189,14 +203,21 @@ def _clear_folder(path: Path) -> None:
     shutil.rmtree(inside)
 
 
-def check_place(path: Path) -> None:
-    """Refuses, before any work is done, a place of a person's choice where no file can be written at its end."""
+def check_place(path: Path, *, in_new_folder: bool = False) -> None:
+    """Refuses, before any work is done, a place of a person's choice where no file can be written at its end.
+
+    Args:
+        path: of the file.
+        in_new_folder: its folder is going to be made if need be.
+    """
     folder = path.absolute().parent
+    while in_new_folder and not folder.exists() and folder != folder.parent:
+        folder = folder.parent
     reason = ""
     if not path.name or path.is_dir():
         reason = "it is a folder; name a file in it"
     elif not folder.is_dir():
-        reason = f"there is no folder {folder}; make it"
+        reason = f"{folder} is no folder" if folder.exists() else f"there is no folder {folder}; make it"
     elif not os.access(folder, os.W_OK):
         reason = f"the folder {folder} is write-protected; choose another place"
     if reason:
@@ -255,83 +276,113 @@ def fingerprint_of(**facts: object) -> str:
 
 
 def file_digest_once(path: Path) -> str:
-    """The same as `file_digest`, remembered for as long as size and time of change of the file stay as they are."""
+    """The same as `file_digest`, remembered for as long as it is the same file, of the same size and times."""
     return file_digests_once([path], path.parent)[0]
 
 
 def file_digests_once(paths: Sequence[Path], folder: Path, tell: TellDone | None = None) -> list[str]:
-    """sha256 of the content of files, each remembered for as long as its size and time of change stay as they are.
+    """sha256 of the content of files, each remembered for as long as it is the same file, of the same size and times.
 
     Args:
         paths: of the files.
         folder: whose files they are: what is known of a folder stands in one file of the user's cache.
         tell: is told how many of those that have to be read are done; is not called if none has to.
     """
-    book = _book(folder)
+    return found_once(paths, folder, HASHES, _digest, tell)
+
+
+def found_once(
+    paths: Sequence[Path], folder: Path, kind: str, find: Callable[[Path], str], tell: TellDone | None = None
+) -> list[str]:
+    """What `find` says of files, each remembered for as long as it is the same file, of the same size and times.
+
+    Args:
+        paths: of the files.
+        folder: whose files they are: what is known of a folder stands in one file of the user's cache.
+        kind: of what is found, the folder of the cache.
+        find: a function of the content of a file.
+        tell: is told how many of those that have to be read are done; is not called if none has to.
+    """
+    book = _book(folder, kind)
     known = _read_book(book)
     top = os.path.join(os.path.abspath(folder), "")
     names = [os.path.abspath(path).removeprefix(top) for path in paths]
-    found: dict[str, tuple[int, int, str]] = {}
+    found: dict[str, Entry] = {}
     unread: dict[str, Path] = {}
     for name, path in zip(names, paths, strict=True):
         entry = known.get(name)
-        if entry is not None and entry[:2] == _state(path):
+        if entry is not None and entry[:-1] == _state(path):
             found[name] = entry
         else:
             unread[name] = path
     if unread:
         with ThreadPoolExecutor(READERS) as readers:
-            for done, (name, entry) in enumerate(zip(unread, readers.map(_read, unread.values()), strict=True), 1):
+            for done, (name, entry) in enumerate(
+                zip(unread, readers.map(partial(_read, find), unread.values()), strict=True), 1
+            ):
                 found[name] = entry
                 if tell:
                     tell(done, len(unread))
         settled = (time.time() - SETTLED) * 1e9
         _remember(book, {name: found[name] for name in unread if found[name][1] < settled})
-    return [found[name][2] for name in names]
+    return [found[name][-1] for name in names]
 
 
-def _state(path: Path) -> tuple[int, int]:
-    """What tells a file that was written again."""
+def _state(path: Path) -> tuple[int, int, int, int]:
+    """What tells a file that was written again, or another that was put in its place with its size and its time."""
     try:
         status = path.stat()
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror or error}") from None
-    return status.st_size, status.st_mtime_ns
+    return status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino
 
 
-def _read(path: Path) -> tuple[int, int, str]:
-    """Size, time of change, sha256."""
-    state = _state(path)
+def _digest(path: Path) -> str:
     try:
-        digest = file_digest(path)
+        return file_digest(path)
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror or error}") from None
+
+
+def _read(find: Callable[[Path], str], path: Path) -> Entry:
+    """The state of a file, and what is found."""
+    state = _state(path)
+    found = find(path)
     if _state(path) != state:
         raise DataError(f"{path} was written to while it was read; try again when it is whole")
-    return *state, digest
+    return *state, found
 
 
-def _book(folder: Path) -> Path | None:
+def _book(folder: Path, kind: str) -> Path | None:
     """The file that keeps what is known of a folder; None where nothing can be kept."""
     name = hashlib.sha256(os.fsencode(os.path.abspath(folder))).hexdigest()[:32]
     try:
-        return cache_folder(HASHES) / f"{name}.json"
+        return cache_folder(kind) / f"{name}.json"
     except OSError:
         return None
 
 
-def _read_book(book: Path | None) -> dict[str, tuple[int, int, str]]:
-    """File below its folder → size, time of change, sha256; empty if there is none, or it is damaged."""
+def _read_book(book: Path | None) -> dict[str, Entry]:
+    """File below its folder → its state, and what was found; empty if there is none, or it is damaged or of before."""
     try:
         kept = json.loads(book.read_bytes()) if book is not None else {}
-        return {str(name): (int(size), int(changed), str(digest)) for name, (size, changed, digest) in kept.items()}
+        return {
+            str(name): (int(size), int(written), int(changed), int(number), str(text))
+            for name, (size, written, changed, number, text) in kept.items()
+        }
     except (OSError, ValueError, TypeError, AttributeError):
         return {}
 
 
-def _remember(book: Path | None, found: dict[str, tuple[int, int, str]]) -> None:
+def _remember(book: Path | None, found: dict[str, Entry]) -> None:
     """Adds to a book. Of two who write at once, the later wins: what is lost is made again."""
     if book is None or not found:
         return
     with suppress(WriteError):  # a full disk or a folder that cannot be written costs time, no more
         write_whole(book, json.dumps(_read_book(book) | found))
+
+
+def csv_delimiter(text: str) -> str:
+    """As the header has it; where numbers have a comma, spreadsheets write semicolons into their CSV."""
+    header = text.partition("\n")[0]
+    return next((mark for mark in ",;\t" if mark in header), ",")

@@ -12,11 +12,11 @@ Everything is computed in log space and stays finite, gradient included, whateve
 
 from __future__ import annotations
 
-import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, Protocol, Self
+from numbers import Real
+from typing import Any, Literal, NamedTuple, Protocol, Self
 
 import torch
 import torch.nn.functional as F
@@ -28,6 +28,7 @@ from rince.checks import (
     check_divisor,
     check_embeddings,
     check_rank_values,
+    check_ranks_tensor,
     check_similarities,
     checked_rows,
     divides,
@@ -36,10 +37,12 @@ from rince.checks import (
 )
 from rince.devices import looking_is_free, nan_unless
 from rince.errors import ConfigError, DataError, shown
-from rince.inputs import Numbers, as_tensor, whole_number
+from rince.first_look import FirstLook
+from rince.inputs import Numbers, as_tensor, finite_number, unit_rows, whole_number
 from rince.ranks import EXCLUDED, HIGHEST_RANK, NEGATIVE, all_allowed
 
 Positives = Literal["in", "out"]
+Denominator = Literal["own", "all"]
 OverPositives = Literal["mean", "sum", "pooled"]
 OverRanks = Literal["sum", "mean"]
 
@@ -54,13 +57,19 @@ class RankTerm:
         positives: where the sum over the positives of this rank stands. `"in"` the log (Eq. 3): it is enough
             that some positives are close, so noisy ones are forgiven. `"out"` of the log (Eq. 2): every
             positive has to be close.
-        includes_closer: count the positives of lower ranks as positives of this term too. Not in the paper;
-            the authors' CIFAR code does it.
+        includes_closer: count the positives of lower ranks as positives of this term too. Not in the paper. The
+            authors' CIFAR code does so for rank 2, with a difference: there, the query's own key stays out of ℓ₂,
+            while here it counts as all of rank 1 does.
+        denominator: what stands below the fraction of an "out" term beside the opponents: each positive's `"own"`, as
+            in the paper, or `"all"` positives of the term, which is SupCon. An "in" term always has all.
+        weight: of ℓᵢ in the total.
     """
 
     temperature: float
     positives: Positives = "in"
     includes_closer: bool = False
+    denominator: Denominator = "own"
+    weight: float = 1.0
 
     def __post_init__(self) -> None:
         temperature = self.temperature
@@ -69,6 +78,13 @@ class RankTerm:
         if not 0 < temperature <= sys.float_info.max:
             raise ConfigError(f"temperature must be positive, got {shown(temperature)}; common values are 0.07 to 0.5")
         check_choice("positives", self.positives, Positives)
+        check_choice("denominator", self.denominator, Denominator)
+        if self.denominator == "all" and self.positives == "in":
+            raise ConfigError("denominator='all' is for positives='out'; an 'in' term has all positives there anyway")
+        if isinstance(self.weight, bool) or not isinstance(self.weight, (int, float)):
+            raise ConfigError(f"weight must be a number, got {self.weight!r}")
+        if not 0 <= self.weight <= sys.float_info.max:
+            raise ConfigError(f"weight must be at least 0, got {shown(self.weight)}")
 
     def positive_mask(self, rank: int, ranks: Tensor) -> Tensor:
         """Which candidates are positives of this term, standing at `rank`: bool, of the shape of `ranks`."""
@@ -168,6 +184,7 @@ def ranked_info_nce_from_embeddings(  # noqa: D417 - the rest is documented once
     over_positives: OverPositives = "mean",
     over_ranks: OverRanks = "sum",
     allow_any_order: bool = False,
+    normalize: bool = False,
     block_size: int | None = None,
     compile: bool = False,
 ) -> Tensor:
@@ -179,14 +196,18 @@ def ranked_info_nce_from_embeddings(  # noqa: D417 - the rest is documented once
 
     Args:
         queries: `(queries, dim)` embeddings, of unit length, if similarities are to be cosines.
-        candidates: `(candidates, dim)` embeddings.
+        candidates: `(candidates, dim)` embeddings. Where they are the queries again, the diagonal of `ranks` has to be
+            excluded, or every sample is its own positive.
         ranks: `(queries, candidates)` as in `ranked_info_nce`, or a function `(start, stop)` that returns these
             rows of it, called twice per block.
+        normalize: give queries and candidates unit length first.
         block_size: queries per block; by default what keeps a block in cache.
         compile: run the inner block through `torch.compile`. The first call takes seconds longer. Needs a C++
             compiler; without one a single warning is given and the loss is computed without.
 
-    Other arguments, and which losses of other libraries it equals, as in `ranked_info_nce`.
+    Other arguments, and which losses of other libraries it equals, as in `ranked_info_nce`. The first call in a process
+    (of a `RankedInfoNCE`: its first call) warns of vectors of another length, and of queries that are candidates of
+    their own.
 
     Example:
         >>> embeddings = F.normalize(torch.tensor([[1.0, 0.0], [0.9, 0.1], [0.5, 0.5], [0.0, 1.0]]), dim=1)
@@ -195,7 +216,13 @@ def ranked_info_nce_from_embeddings(  # noqa: D417 - the rest is documented once
         tensor(0.0840)
     """
     loss = RankedInfoNCE(terms, over_positives=over_positives, over_ranks=over_ranks, allow_any_order=allow_any_order)
-    return loss.from_embeddings(queries, candidates, ranks, block_size=block_size, compile=compile).total
+    loss.first_look = _LOOK_OF_THE_FUNCTION
+    return loss.from_embeddings(
+        queries, candidates, ranks, normalize=normalize, block_size=block_size, compile=compile
+    ).total
+
+
+_LOOK_OF_THE_FUNCTION = FirstLook()  # which makes a loss for every call
 
 
 class RankedInfoNCE(nn.Module):
@@ -224,25 +251,26 @@ class RankedInfoNCE(nn.Module):
         self.terms = _checked_terms(terms, allow_any_order)
         self.over_positives: OverPositives = over_positives
         self.over_ranks: OverRanks = over_ranks
+        self.first_look = FirstLook()
 
     @classmethod
-    def in_(cls, temperatures: Sequence[float], **options: object) -> Self:
+    def in_(cls, temperatures: Sequence[float] | float, **options: object) -> Self:
         """RINCE-in (Eq. 14): the sum over positives stands inside the log. One temperature: SCL-in."""
-        return cls([RankTerm(t, "in") for t in temperatures], **options)  # type: ignore[arg-type]
+        return cls([RankTerm(t, "in") for t in _one_or_more(temperatures)], **options)  # type: ignore[arg-type]
 
     @classmethod
-    def out(cls, temperatures: Sequence[float], **options: object) -> Self:
+    def out(cls, temperatures: Sequence[float] | float, **options: object) -> Self:
         """RINCE-out (Eq. 13): the sum over positives stands outside the log. One temperature: SCL-out."""
-        return cls([RankTerm(t, "out") for t in temperatures], **options)  # type: ignore[arg-type]
+        return cls([RankTerm(t, "out") for t in _one_or_more(temperatures)], **options)  # type: ignore[arg-type]
 
     @classmethod
-    def out_in(cls, temperatures: Sequence[float], **options: object) -> Self:
+    def out_in(cls, temperatures: Sequence[float] | float, **options: object) -> Self:
         """RINCE-out-in (Eq. 15): outside for the clean rank 1, inside for the noisier ranks above."""
-        terms = [RankTerm(t, "out" if i == 0 else "in") for i, t in enumerate(temperatures)]
+        terms = [RankTerm(t, "out" if i == 0 else "in") for i, t in enumerate(_one_or_more(temperatures))]
         return cls(terms, **options)  # type: ignore[arg-type]
 
     @classmethod
-    def uni(cls, temperatures: Sequence[float], **options: object) -> Self:
+    def uni(cls, temperatures: Sequence[float] | float, **options: object) -> Self:
         """RINCE-uni (Eq. 12): one positive per rank, where inside and outside are the same."""
         return cls.in_(temperatures, **options)
 
@@ -265,8 +293,8 @@ class RankedInfoNCE(nn.Module):
         used, counted = self._count(ranks)
         divisor = counted if divisor is None else as_tensor(divisor, "divisor", like=similarities)
         check_divisor(divisor, len(self.terms))
-        per_rank = self._share(similarities, ranks, divisor, None)
-        total = per_rank.sum() if self.over_ranks == "sum" else per_rank.mean()
+        per_rank = self._share(similarities, ranks, divisor)
+        total = self._weighed(per_rank)
         if not looking_is_free(similarities.device):
             total = nan_unless(all_allowed(ranks, len(self.terms)) & divides(divisor, counted), total)
         elif not torch.compiler.is_compiling():  # looking at values would break the graph
@@ -284,6 +312,7 @@ class RankedInfoNCE(nn.Module):
         ranks: Numbers | RankRows,
         *,
         divisor: Numbers | None = None,
+        normalize: bool = False,
         block_size: int | None = None,
         compile: bool = False,
     ) -> LossOutput:
@@ -299,14 +328,23 @@ class RankedInfoNCE(nn.Module):
             block_size = whole_number(block_size, "block_size")
         if queries.dtype in (torch.float16, torch.bfloat16):
             queries, candidates = queries.float(), candidates.float()
+        rank_rows = checked_rows(ranks, len(candidates), queries.device)
+        if self.first_look.is_due():
+            self.first_look(queries, candidates, rank_rows, normalize=normalize)
+        if normalize:
+            same = queries is candidates  # whose gradients add up either way; this spares a pass
+            queries = unit_rows(queries)
+            candidates = queries if same else unit_rows(candidates)
         job = BlockwiseJob(
-            rank_rows=checked_rows(ranks, len(candidates), queries.device),
+            rank_rows=rank_rows,
             temperatures=tuple(term.temperature for term in self.terms),
             count=self._checked_count,
             divisor=divisor,
             share=self._share,
+            share_of_positives=self._share_of_positives,
+            weigh=self._weighed,
+            includes_closer=tuple(term.includes_closer for term in self.terms),
             key=(self.terms, self.over_positives),
-            rank_weight=1.0 if self.over_ranks == "sum" else 1.0 / len(self.terms),
             block_size=block_size,
             compile=compile,
         )
@@ -339,7 +377,9 @@ class RankedInfoNCE(nn.Module):
 
     def count(self, ranks: Numbers) -> Tensor:
         """`(terms,)`: what every ℓᵢ of these queries is divided by; adds up over the parts of a batch."""
-        return self._checked_count(as_tensor(ranks, "ranks"))[1]
+        ranks = as_tensor(ranks, "ranks")
+        check_ranks_tensor(ranks, ranks.device)
+        return self._checked_count(ranks)[1]
 
     def extra_repr(self) -> str:
         """The terms and reductions, for `print(loss)`."""
@@ -361,10 +401,25 @@ class RankedInfoNCE(nn.Module):
             check_rank_values(ranks, len(self.terms))
         return self._count(ranks.to(torch.int8))
 
-    def _share(self, similarities: Tensor, ranks: Tensor, divisor: Tensor, outside: Tensor | None) -> Tensor:
+    def _share(self, similarities: Tensor, ranks: Tensor, divisor: Tensor) -> Tensor:
         """`(terms,)`: what these queries add to every ℓᵢ, given what the whole batch divides by."""
-        values = term_values(similarities, ranks, self.terms, self.over_positives, outside)
-        return values.sum(dim=0) / torch.where(divisor > 0, divisor, 1)
+        return _divided(term_values(similarities, ranks, self.terms, self.over_positives), divisor)
+
+    def _share_of_positives(
+        self, positives: Sequence[Tensor], masks: Sequence[Tensor], opponents: Tensor, divisor: Tensor
+    ) -> Tensor:
+        """The same from the positives of every term, `(queries, any)`, and log Σ_O exp(s/τᵢ), `(queries, terms)`."""
+        given = zip(self.terms, positives, masks, opponents.unbind(dim=1), strict=True)
+        values = [term_value(*each, self.over_positives) for each in given]
+        return _divided(torch.stack(values, dim=1), divisor)
+
+    def _weighed(self, per_rank: Tensor) -> Tensor:
+        """The total of `(terms,)` values."""
+        share = 1.0 if self.over_ranks == "sum" else 1.0 / len(self.terms)
+        weights = [term.weight * share for term in self.terms]
+        if len(set(weights)) == 1:
+            return per_rank.sum() * weights[0]
+        return torch.stack([value * weight for value, weight in zip(per_rank, weights, strict=True)]).sum()
 
 
 def term_values(
@@ -374,7 +429,7 @@ def term_values(
     over_positives: OverPositives = "mean",
     outside: Tensor | None = None,
 ) -> Tensor:
-    """Value of every term for every query. This is the method; all else in this file is around it.
+    """Value of every term for every query, before weights.
 
     Args:
         similarities: `(queries, candidates)`, at least one candidate.
@@ -388,25 +443,48 @@ def term_values(
     """
     values = []
     for rank, term in enumerate(terms, start=1):
-        logits = similarities * (1.0 / term.temperature)
         positive = term.positive_mask(rank, ranks)
         if outside is None:
-            opponents = _logsumexp(_of_used_queries((ranks == NEGATIVE) | (ranks > rank), positive), logits)
+            mask = _of_used_queries((ranks == NEGATIVE) | (ranks > rank), positive)
+            opponents = _logsumexp(mask, similarities * (1.0 / term.temperature))
         elif rank < len(terms):
-            opponents = torch.logaddexp(_logsumexp(ranks > rank, logits), outside[:, rank - 1])
+            farther = _logsumexp(ranks > rank, similarities * (1.0 / term.temperature))
+            opponents = torch.logaddexp(farther, outside[:, rank - 1])
         else:
             opponents = outside[:, rank - 1]
-        if term.positives == "in":
-            positives = _logsumexp(positive, logits)
-            vanished = positives < LOG_OF_NOTHING / 2  # there is none, or none above -inf; false for NaN
-            missing = torch.where(_any(positive), torch.inf, 0.0)
-            values.append(torch.where(vanished, missing, _softplus(opponents - positives)))
-        else:
-            apart = torch.where(positive, opponents[:, None] - logits, LOG_OF_NOTHING)  # whose softplus is exactly 0
-            pairs = _softplus(apart)
-            count = torch.where(positive, 1.0, 0.0).sum(dim=1).clamp(min=1) if over_positives == "mean" else 1.0
-            values.append(pairs.sum(dim=1) / count)
+        values.append(term_value(term, similarities, positive, opponents, over_positives))
     return torch.stack(values, dim=1)
+
+
+def term_value(
+    term: RankTerm, similarities: Tensor, positive: Tensor, opponents: Tensor, over_positives: OverPositives
+) -> Tensor:
+    """ℓᵢ of every query. This is the method; all else in this file is around it.
+
+    Args:
+        term: of the rank.
+        similarities: `(queries, candidates)`.
+        positive: `(queries, candidates)` bool, which of them are positives of the term.
+        opponents: `(queries,)`, log Σ exp(s/τᵢ) over the opponents, wherever they are.
+        over_positives: as in `term_values`.
+
+    Returns:
+        `(queries,)`; 0 where there is no positive.
+    """
+    logits = similarities * (1.0 / term.temperature)
+    if term.positives == "in":
+        positives = _logsumexp(positive, logits)
+        vanished = positives < LOG_OF_NOTHING / 2  # there is none, or none above -inf; false for NaN
+        missing = torch.where(_any(positive), torch.inf, 0.0)
+        return torch.where(vanished, missing, _softplus(opponents - positives))
+    number = torch.where(positive, 1.0, 0.0).sum(dim=1)
+    if term.denominator == "own":
+        apart = torch.where(positive, opponents[:, None] - logits, LOG_OF_NOTHING)  # whose softplus is exactly 0
+        summed = _softplus(apart).sum(dim=1)
+    else:
+        everyone = torch.logaddexp(_logsumexp(positive, logits), opponents)
+        summed = torch.where(positive, everyone[:, None] - logits, 0.0).sum(dim=1)
+    return summed / number.clamp(min=1) if over_positives == "mean" else summed
 
 
 def linear_temperatures(first: float, last: float, ranks: int) -> tuple[float, ...]:
@@ -416,15 +494,34 @@ def linear_temperatures(first: float, last: float, ranks: int) -> tuple[float, .
     (0.1, 0.15, 0.2)
     """
     ranks = whole_number(ranks, "ranks")
-    if not (math.isfinite(first) and math.isfinite(last)):
-        raise ConfigError(f"temperatures must be numbers, got {first!r} and {last!r}")
+    first, last = finite_number(first, "the first temperature"), finite_number(last, "the last temperature")
     steps = max(ranks - 1, 1)
     return tuple(round(first + (last - first) * i / steps, 12) for i in range(ranks))
 
 
+def _one_or_more(temperatures: Any) -> Sequence[Any]:
+    """One temperature for each rank; a number alone is that of rank 1."""
+    if isinstance(temperatures, str | bytes | Mapping):
+        raise ConfigError(f"temperatures must be one number for each rank, such as (0.1, 0.2); got {temperatures!r}")
+    plain = temperatures.tolist() if hasattr(temperatures, "tolist") else temperatures  # of torch and numpy
+    if isinstance(plain, Real):
+        return (plain if isinstance(plain, int | float) else float(plain),)
+    try:
+        return [float(each) if isinstance(each, Real) and not isinstance(each, bool) else each for each in plain]
+    except TypeError:
+        raise ConfigError(
+            f"temperatures must be one number for each rank, such as (0.1, 0.2); got {temperatures!r}"
+        ) from None
+
+
+def _divided(values: Tensor, divisor: Tensor) -> Tensor:
+    """`(terms,)` from `(queries, terms)`; a term without positives has nothing to divide."""
+    return values.sum(dim=0) / torch.where(divisor > 0, divisor, 1)
+
+
 def _contains(ranks: Tensor, rank: int) -> Tensor:
     """`(queries,)`: whether a query has a candidate of this rank."""
-    if ranks.dtype != torch.int8:
+    if ranks.dtype != torch.int8 or ranks.shape[1] == 0:
         return (ranks == rank).any(dim=1)
     # The same by vectorised instructions: torch compares int8 one by one, ten times slower.
     return (ranks.view(torch.uint8) ^ rank).amin(dim=1) == 0

@@ -1,8 +1,9 @@
-"""How this process handles memory that is no longer used."""
+"""How much memory there is, and how this process handles what is no longer used."""
 
 from __future__ import annotations
 
 import ctypes
+import os
 import platform
 
 # From glibc's malloc.h, and the largest threshold it takes.
@@ -21,3 +22,11 @@ def keep_freed_memory() -> bool:
         return False
     library = ctypes.CDLL(None)
     return bool(library.mallopt(M_MMAP_THRESHOLD, LARGEST) and library.mallopt(M_TRIM_THRESHOLD, NEVER))
+
+
+def installed_memory() -> int:
+    """Bytes of this machine's memory; 8 GiB where the system does not tell."""
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, OSError, ValueError):
+        return 8 * 2**30

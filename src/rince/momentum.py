@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
 from rince.errors import ConfigError, ShapeError
+from rince.inputs import finite_number
 
 
 class MomentumTwin(nn.Module):
@@ -34,7 +36,7 @@ class MomentumTwin(nn.Module):
 
     def __init__(self, module: nn.Module, momentum: float = 0.99, *, buffers: Literal["own", "copy"] = "own") -> None:
         super().__init__()
-        if not 0.0 <= momentum < 1.0:
+        if not 0.0 <= finite_number(momentum, "momentum") < 1.0:
             raise ConfigError(f"momentum must be at least 0 and below 1, got {momentum}; the paper uses 0.99")
         if buffers not in ("own", "copy"):
             raise ConfigError(f"buffers must be 'own' or 'copy', got {buffers!r}")
@@ -77,3 +79,12 @@ def _check_same(own: Mapping[str, Tensor], new: Mapping[str, Tensor]) -> None:
                 f"parameter {name!r} has shape {tuple(new[name].shape)} in the source and {tuple(parameter.shape)} in "
                 "the twin; update() takes the module the twin was made from"
             )
+
+
+@contextmanager
+def as_it_was(module: nn.Module) -> Iterator[None]:
+    """Gives a module its buffers back: what goes through it meanwhile leaves no trace in batch statistics."""
+    before = {name: buffer.clone() for name, buffer in module.named_buffers()}
+    yield
+    for name, buffer in module.named_buffers():
+        buffer.copy_(before[name])

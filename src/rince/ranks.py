@@ -7,11 +7,13 @@ bank was started with, is everybody's negative.
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import itertools
 import math
-from collections.abc import Sequence
-from typing import Literal, Protocol
+import operator
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal, Protocol
 
 import torch
 from torch import Tensor
@@ -83,13 +85,14 @@ class TableRanks:
         self._columns = torch.nn.functional.pad(columns, (0, 1, 0, 1), value=NO_RANK)
 
     @classmethod
-    def from_superclasses(cls, superclass_of: Numbers) -> TableRanks:
+    def from_superclasses(cls, superclass_of: Numbers | Sequence[str] | Mapping[str, Any]) -> TableRanks:
         """Same class: rank 1. Same superclass: rank 2. All else: negative.
 
         Args:
-            superclass_of: `superclass_of[c]` is the superclass of class c.
+            superclass_of: `superclass_of[c]` is the superclass of class c, a number or a name; or a mapping from the
+                names of the classes, in label order, to their superclasses.
         """
-        superclasses = as_tensor(superclass_of, "superclass_of")
+        superclasses = as_tensor(_numbered(superclass_of), "superclass_of")
         if superclasses.ndim != 1 or not is_integer(superclasses) or len(superclasses) == 0:
             raise ShapeError(
                 f"superclass_of must hold one integer per class, got {superclasses.dtype} of shape "
@@ -99,12 +102,15 @@ class TableRanks:
         return cls(table.fill_diagonal_(1))
 
     @classmethod
-    def from_tree(cls, paths: Sequence[str | Sequence[str]]) -> TableRanks:
+    def from_tree(cls, paths: Sequence[str | Sequence[str]] | Mapping[str, str | Sequence[str]]) -> TableRanks:
         """A tree of any depth. The further up the common ancestor, the higher the rank; none in common: negative.
 
         Args:
             paths: the path of every class from the top down, `"animal/dog/poodle"` or `("animal", "dog", "poodle")`.
                 Paths may differ in length: a class that stands less deep is its own group below, see `even_paths`.
+                Or a mapping from the names of the classes, in label order, to what stands above them,
+                `{"poodle": "animal/dog"}`. Or a tree of mappings down to lists of classes, as a taxonomy file has it,
+                `{"animal": {"dog": ["poodle", "pug"], "cat": ["manx"]}}`; classes are numbered as they come.
 
         Example:
             >>> TableRanks.from_tree(["animal/dog/poodle", "animal/dog/pug", "animal/cat/manx", "plant/oak/cork"]).table
@@ -113,7 +119,13 @@ class TableRanks:
                     [3, 3, 1, 0],
                     [0, 0, 0, 1]], dtype=torch.int8)
         """
-        split = even_paths([tuple(path.split("/")) if isinstance(path, str) else tuple(path) for path in paths])
+        if isinstance(paths, str):
+            raise DataError(f"paths must be one path per class, got the text {shown(paths)}; put it in a list")
+        if isinstance(paths, Mapping) and any(isinstance(below, Mapping) for below in paths.values()):
+            paths = list(_leaves(paths, ()))
+        _refuse_lists(paths)
+        named = list(paths.items()) if isinstance(paths, Mapping) else [(None, path) for path in paths]
+        split = even_paths([_parts(path, name) for name, path in named])
         for path in split:
             if not path or not all(path):
                 raise DataError(f"path {'/'.join(path)!r} has an empty part; write it like 'animal/dog/poodle'")
@@ -154,13 +166,7 @@ class TableRanks:
                 f"{similarity[row, column]:.4g} one way and {similarity[column, row]:.4g} the other; "
                 "take their mean, (s + s.T) / 2"
             )
-        limits = as_tensor(thresholds, "thresholds").flatten().tolist()
-        if not limits or any(map(math.isnan, limits)) or any(a <= b for a, b in itertools.pairwise(limits)):
-            raise ConfigError(f"thresholds must fall from rank to rank, such as (0.6, 0.45); got {tuple(limits)}")
-        table = torch.zeros(similarity.shape, dtype=torch.int8, device=similarity.device)
-        for rank, threshold in reversed(list(enumerate(limits, start=2))):
-            table[similarity >= threshold] = rank
-        return cls(table.fill_diagonal_(1))
+        return cls(_above(similarity, thresholds, first=2).fill_diagonal_(1))
 
     @property
     def classes(self) -> int:
@@ -253,11 +259,60 @@ def view_ranks(*ranks: int, queries: int, device: torch.device | None = None) ->
     return columns
 
 
+def score_ranks(scores: Numbers, thresholds: Sequence[float]) -> Tensor:
+    """Ranks from graded scores: at least `thresholds[0]` is rank 1, at least `thresholds[1]` rank 2, and so on.
+
+    Args:
+        scores: of any shape, such as `(queries, candidates)`; higher is closer. Below all thresholds: a negative. NaN:
+            not judged, excluded.
+        thresholds: falling, one for every rank.
+
+    Returns:
+        int8, of the shape of `scores`.
+
+    Example:
+        >>> score_ranks([[1.0, 0.6, 0.2, float("nan")]], (0.9, 0.5))
+        tensor([[ 1,  2,  0, -1]], dtype=torch.int8)
+    """
+    scores = as_tensor(scores, "scores")
+    if scores.is_complex() or scores.dtype == torch.bool:
+        raise ShapeError(f"scores must be real numbers, got {scores.dtype}")
+    return _above(scores, thresholds, first=1).masked_fill_(scores.isnan(), EXCLUDED)
+
+
+def _above(scores: Tensor, thresholds: Sequence[float], first: int) -> Tensor:
+    """int8: `first` where scores reach the first threshold, one more where only the second, …, 0 below all."""
+    limits = as_tensor(thresholds, "thresholds").flatten().tolist()
+    if not limits or any(map(math.isnan, limits)) or any(a <= b for a, b in itertools.pairwise(limits)):
+        raise ConfigError(f"thresholds must fall from rank to rank, such as (0.6, 0.45); got {tuple(limits)}")
+    if len(limits) + first - 1 > HIGHEST_RANK:
+        raise ConfigError(
+            f"ranks are int8, so there are at most {HIGHEST_RANK - first + 1} thresholds; got {len(limits)}"
+        )
+    ranks = torch.zeros(scores.shape, dtype=torch.int8, device=scores.device)
+    for rank, threshold in reversed(list(enumerate(limits, start=first))):
+        ranks.masked_fill_(scores >= threshold, rank)
+    return ranks
+
+
+def check_callable(rank_source: object) -> None:
+    """Refuses what cannot be called with labels; in a loop of one's own any function of them ranks."""
+    if not callable(rank_source):
+        raise ConfigError(
+            "rank_source is called with labels of queries and candidates, as rince.TableRanks is; got "
+            f"{type(rank_source).__name__}"
+        )
+
+
 def check_rank(rank: int) -> int:
     """One rank that a caller gives; refuses what int8 does not hold, and what means nothing."""
-    if isinstance(rank, bool) or not isinstance(rank, int) or not EXCLUDED <= rank <= HIGHEST_RANK:
+    try:
+        number = HIGHEST_RANK + 1 if isinstance(rank, bool) else operator.index(rank)  # of NumPy and torch, too
+    except (TypeError, ValueError, RuntimeError):
+        number = HIGHEST_RANK + 1
+    if not EXCLUDED <= number <= HIGHEST_RANK:
         raise DataError(f"a rank is an integer between -1 and {HIGHEST_RANK}, got {shown(rank)}")
-    return rank
+    return number
 
 
 def all_allowed(ranks: Tensor, terms: int) -> Tensor:
@@ -278,6 +333,48 @@ def even_paths(paths: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
     return [path + path[-1:] * (depth - len(path)) for path in paths]
 
 
+def _leaves(node: Any, above: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    """The paths of the classes in a tree of mappings and lists, as they come."""
+    if isinstance(node, Mapping):
+        for name, below in node.items():
+            yield from _leaves(below, (*above, str(name)))
+    elif isinstance(node, list | tuple):
+        for name in node:
+            yield from _leaves(name, above) if isinstance(name, Mapping) else iter([(*above, str(name))])
+    else:
+        raise DataError(f"{'/'.join(above)!r} must hold a mapping or a list of class names, got {shown(node)}")
+
+
+def _refuse_lists(paths: Any) -> None:
+    """Of a mapping to lists nobody knows which way up it is: groups of classes, or paths above them."""
+    listed = [name for name, path in paths.items() if isinstance(path, list)] if isinstance(paths, Mapping) else []
+    if listed:
+        raise DataError(
+            f"{listed[0]!r} holds the list {shown(paths[listed[0]])}, which could be its classes or what stands above "
+            "it; write paths, ['animal/dog/poodle', …], or what stands above a class as text, {'poodle': 'animal/dog'}"
+        )
+
+
+def _parts(path: str | Sequence[str], name: str | None) -> tuple[str, ...]:
+    """The path of a class as its parts; it ends in the name of the class, if that is given."""
+    parts = tuple(path.split("/")) if isinstance(path, str) else tuple(path)
+    return parts if name is None or parts[-1:] == (name,) else (*parts, name)
+
+
+def _numbered(superclass_of: Any) -> Any:
+    """Names of superclasses as numbers, by order of appearance; numbers as they are."""
+    found = list(superclass_of.values()) if isinstance(superclass_of, Mapping) else superclass_of
+    if isinstance(found, Tensor | str):
+        return found
+    names = [each for each in found if isinstance(each, str)]
+    if not names:
+        return found
+    if len(names) < len(found):
+        raise DataError(f"superclass_of must hold numbers or names, not both; got {shown(found)}")
+    numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
+    return [numbers[name] for name in names]
+
+
 def _rank_in_tree(query: tuple[str, ...], candidate: tuple[str, ...]) -> int:
     """Of paths of one length."""
     common = 0
@@ -292,7 +389,8 @@ def digest_of(*tensors: Tensor) -> str:
     """sha256 of the numbers of some tensors."""
     digest = hashlib.sha256()
     for tensor in tensors:
-        digest.update(tensor.cpu().contiguous().numpy().tobytes())
+        held = tensor.detach().cpu().contiguous()
+        digest.update(ctypes.string_at(held.data_ptr(), held.nbytes))  # without NumPy, which torch does not ask for
     return digest.hexdigest()
 
 

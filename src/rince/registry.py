@@ -31,6 +31,7 @@ BUILT_IN: dict[Group, dict[str, str]] = {
         "huggingface": "rince.encoders.huggingface:HuggingFaceModel",
         "efficientnet-lite": "rince.encoders.efficientnet_lite:EfficientNetLiteModel",
         "timm": "rince.encoders.timm:TimmModel",
+        "frames": "rince.encoders.frames:FramesModel",
         "given": "rince.encoders.given:GivenModel",
     },
     "ranks": {

@@ -5,13 +5,19 @@ interrupted goes on. The folder:
 
 table.md table.tex table.csv     the table, before and after the head, rewritten after every run; below it the
 differences.csv                  differences of rows that it compares
+precision-recall.csv, .svg       the precision-recall curves of all rows, mean over seeds
 runs/<row>/seed-<n>/             run folders, with seed-<n>.train.log and seed-<n>.evaluate.log beside them
-summary/                         what is worth keeping: the table, a small JSON file per run, and queries.npz, what
+summary/                         what is worth keeping: all of the above that is no run; of every run a small JSON file,
+                                 its training log, thinned, and its precision-recall curves; and queries.npz, what
                                  every row does with every test query, mean over seeds: for differences of any two rows
+
+A summary of before (`--kept`) counts: its runs are done, and the new summary holds them too. So a table that takes
+days grows on any machine, and only summaries need to be kept.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
@@ -21,7 +27,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -30,26 +37,42 @@ from typing import Any
 
 import yaml
 
+import rince
 from rince.config import Recipe, load_recipe
+from rince.config.older import upgraded
+from rince.config.reading import validate
 from rince.errors import ConfigError, DataError
 from rince.evaluation.metrics.accuracy import BEST_TEST, FINETUNED
 from rince.evaluation.metrics.detection import AUROC
 from rince.evaluation.metrics.metric import Named
 from rince.evaluation.queries import QUERIES, Queries, mean_over_seeds, read_queries
 from rince.files import file_digest_once, write_whole
-from rince.hierarchy.class_lists import outlier_name
+from rince.hierarchy.class_lists import outlier_name, split_source
 from rince.report import differences
-from rince.report.differences import Compared, columns_of, packed, unpacked
+from rince.report.differences import (
+    Compared,
+    Groups,
+    Means,
+    Seeds,
+    columns_of,
+    packed,
+    pooled,
+    unpacked,
+    unpacked_groups,
+)
+from rince.report.kept import CURVES, LOG, curves_csv, draw_curves, mean_curves, run_curves, thinned_log
 from rince.report.tables import Table, beside_the_paper, csv_text, latex, markdown, paper_tables
 from rince.sources.splits import other_set
 from rince.sources.text_files import EMBEDDED
-from rince.terminal import Say, duration
+from rince.terminal import Say, counted, duration, mention
 from rince.train.record import CHECKPOINT, ENVIRONMENT, RECIPE
+from rince.train.signals import NAMES
 
 SEEDS = (123, 546, 937, 1, 2, 3, 4, 5, 6, 7)
 USUAL_SEEDS = 3  # the first of them, where a table does not ask for more
 RESULTS = "results.json"
 QUERIES_OF_ROWS = "queries.npz"
+CURVES_OF_ROWS, PICTURE = "precision-recall.csv", "precision-recall.svg"
 # Where data is found by its name in the tables: below --data, or on the hub.
 HUB = {"cifar100": "uoft-cs/cifar100", "cifar10": "uoft-cs/cifar10", "tiny-imagenet": "zh-plus/tiny-imagenet"}
 
@@ -71,6 +94,14 @@ class Job:
         return load_recipe(self.recipe, list(self.overrides))
 
     @property
+    def wanted(self) -> set[str]:
+        """Names of the numbers without which it is not done."""
+        wanted = [Named(AUROC, outlier_name(source)) for source in self.outliers]
+        wanted += [Named(FINETUNED, on=other_set(source, self.load().data.source)) for source in self.finetuned_on]
+        wanted += [Named(BEST_TEST)] if "paper" in self.commands[1] else []
+        return {named.name for named in wanted}
+
+    @property
     def commands(self) -> tuple[list[str], list[str]]:
         """What a person would type to train and to evaluate it."""
         train = ["rince", "train", self.recipe, *self.overrides, "--out", str(self.folder)]
@@ -88,12 +119,13 @@ class Reproduction:
 
     Args:
         table: its name.
-        scale: `"full"`, `"reduced"` or `"pretrained"`; None for tables that have one only.
+        scale: `"full"`, `"long"`, `"reduced"` or `"pretrained"`; None for tables that have one only.
         out: folder.
         data: folder that holds the data sets by name, or None for the hub.
         rows: names of rows; None for all that have a recipe.
         seeds: of the runs; None for as many as the table asks for.
         jobs: runs at a time; on CPUs they share the cores.
+        kept: folder of a summary of before, whose runs count as done.
     """
 
     table: str
@@ -103,9 +135,11 @@ class Reproduction:
     rows: Sequence[str] | None = None
     seeds: Sequence[int] | None = None
     jobs: int = 1
+    kept: Path | None = None
     _processes: set[subprocess.Popen[bytes]] = field(default_factory=set)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _stopped: bool = False
+    _before: dict[tuple[str, int], dict[str, Any]] = field(default_factory=dict)  # row and seed → kept run
 
     def plan(self) -> list[Job]:
         """All runs, row by row; every mistake in the request is found here."""
@@ -116,7 +150,8 @@ class Reproduction:
         known = self._runs()
         if not known:
             raise ConfigError(f"table {self.table!r} has no recipes yet")
-        named = {*known, *tables[self.table]["runs"]}  # some are left out at this scale
+        other_scales = tables[self.table].get("more_runs", {}).values()
+        named = {*known, *tables[self.table]["runs"], *(row for rows in other_scales for row in rows)}
         strange = [row for pair in tables[self.table].get("compare", []) for row in pair if row not in named]
         if strange:
             raise ConfigError(f"table {self.table!r} compares {strange[0]!r}, which is no row that can be run")
@@ -131,9 +166,40 @@ class Reproduction:
         if self.seeds and len(set(self.seeds)) != len(self.seeds):
             raise ConfigError(f"a seed stands twice: {', '.join(map(str, self.seeds))}")
         jobs = [self._job(row, seed) for row in self.rows or known for seed in self.seeds or self._seeds(row)]
+        self._before = self._read_kept(known)
         for job in jobs:
-            _refuse_another_recipe(job)
+            if (job.row, job.seed) not in self._before:
+                _refuse_another_recipe(job)
         return jobs
+
+    def _read_kept(self, known: Collection[str]) -> dict[tuple[str, int], dict[str, Any]]:
+        """The runs of the summary of before, each by the recipe that it would have now."""
+        if self.kept is None:
+            return {}
+        paths = sorted(self.kept.glob("*-seed-*.json"))
+        if not paths:
+            raise ConfigError(f"--kept {self.kept} is no summary of a table: it has no file of a run, NAME-seed-N.json")
+        if not (self.kept / QUERIES_OF_ROWS).is_file():
+            mention(f"{self.kept} has no {QUERIES_OF_ROWS}: its runs count, but not in differences query by query")
+        found = {}
+        for path in paths:
+            try:
+                run = json.loads(path.read_text("utf-8"))
+                row, seed, values = run["row"], run["results"]["seed"], run["recipe"]
+            except (OSError, ValueError, KeyError, TypeError) as error:
+                raise ConfigError(f"{path} is no summary of a run ({type(error).__name__}); restore it") from None
+            if row not in known:
+                continue
+            job = self._job(row, seed)
+            if not _is_recipe_of(job, values):
+                mention(f"{path} is of another recipe than {job.recipe} is now: left out, as if it were not there")
+            elif job.wanted <= run["results"]["metrics"].keys():
+                found[row, seed] = run
+        return found
+
+    def is_done(self, job: Job) -> bool:
+        """Whether it was run here, or stands in the summary of before."""
+        return (job.row, job.seed) in self._before or is_done(job)
 
     def _check_scale(self, table: dict[str, Any]) -> None:
         scales = table.get("scales", ["full", "reduced"])
@@ -155,6 +221,8 @@ class Reproduction:
     def _seeds(self, row: str) -> Sequence[int]:
         table = paper_tables()[self.table]
         number = table.get("seeds", USUAL_SEEDS)
+        if isinstance(number, dict):  # by scale
+            number = number.get(self.scale, USUAL_SEEDS)
         if row in table.get("three_seeds", []):
             number = USUAL_SEEDS
         recipe = self._runs()[row][0]
@@ -184,7 +252,7 @@ class Reproduction:
             self.out.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise ConfigError(f"cannot write {self.out}: {error.strerror}; choose another --out") from None
-        left = [job for job in jobs if not is_done(job)]
+        left = [job for job in jobs if not self.is_done(job)]
         at = f", {self.scale} scale" if self.scale else ""
         say(f"{self.table}{at}: {len(jobs)} runs, {len(jobs) - len(left)} of them done already")
         self._write()
@@ -256,38 +324,104 @@ class Reproduction:
                     self._processes.discard(process)
 
     def _write(self) -> None:
-        """The table and the summary, from all runs in the folder that are done, whether asked for now or before."""
+        """The table and the summary, from all runs that are done: asked for now, earlier in this folder, or kept."""
         there = [
             self._job(row, int(folder.name.removeprefix("seed-")))
             for row in self._runs()
             for folder in sorted(self._folder(row).glob("seed-*"))
             if folder.is_dir() and folder.name.removeprefix("seed-").isdigit()
         ]
-        done = [job for job in there if is_done(job)]
+        done = [job for job in there if (job.row, job.seed) not in self._before and is_done(job)]
+        runs = self._before | {(job.row, job.seed): self._kept_of(job) for job in done}
+        _refuse_different_training(runs)
         results: dict[str, list[dict[str, Any]]] = {}
+        for (row, _), run in sorted(runs.items(), key=lambda item: _place_of(item[0][1])):
+            results.setdefault(row, []).append(run["results"])
         queries: dict[str, list[Queries]] = {}
+        seeds: dict[str, list[int]] = {}
+        for job in done:
+            if (found := read_queries(job.folder)) is not None:
+                queries.setdefault(job.row, []).append(found)
+                seeds.setdefault(job.row, []).append(job.seed)
+        table = beside_the_paper(self.table, results)
+        means = {row: columns_of(mean_over_seeds(several), table.metrics) for row, several in queries.items()}
+        new = means, {row: dict.fromkeys(values, seeds[row]) for row, values in means.items()}
+        groups = {on: each for several in queries.values() for run in several for on, each in run.groups.items()}
+        content = packed(*pooled([self._means_before(), new]), {**self._groups_before(), **groups})
         summary = self.out / "summary"
         summary.mkdir(exist_ok=True)
-        for job in done:
-            found = json.loads((job.folder / RESULTS).read_text())
-            results.setdefault(job.row, []).append(found)
-            queries.setdefault(job.row, []).extend(filter(None, [read_queries(job.folder)]))
-            kept = {
-                "row": job.row,
-                "commands": [shlex.join(command) for command in job.commands],
-                "environment": json.loads((job.folder / ENVIRONMENT).read_text()),
-                "recipe": yaml.safe_load((job.folder / RECIPE).read_text()),
-                "results": found,
-            }
-            text = json.dumps(kept, indent=1, ensure_ascii=False) + "\n"
-            write_whole(summary / f"{_slug(job.row)}-seed-{job.seed}.json", text)
-        table = beside_the_paper(self.table, results)
-        means = packed({row: columns_of(mean_over_seeds(seeds), table.metrics) for row, seeds in queries.items()})
-        write_whole(summary / QUERIES_OF_ROWS, means)
+        for (row, seed), run in runs.items():
+            write_whole(summary / f"{_stem(row, seed)}.json", json.dumps(run, indent=1, ensure_ascii=False) + "\n")
+        write_whole(summary / QUERIES_OF_ROWS, content)
+        curves = self._write_logs_and_curves(list(runs), {(job.row, job.seed): job.folder for job in done}, summary)
         # From what is kept, so that anybody can make them again.
-        compared = differences.between(unpacked(means), paper_tables()[self.table].get("compare", []), table.metrics)
+        pairs = paper_tables()[self.table].get("compare", [])
+        compared = differences.between(unpacked(content)[0], pairs, table.metrics, unpacked_groups(content))
         for folder in (self.out, summary):
-            write_table(table, folder, compared)
+            write_table(table, folder, compared, made_at(runs.values()), curves=curves)
+
+    def _write_logs_and_curves(
+        self, runs: Sequence[tuple[str, int]], folders: Mapping[tuple[str, int], Path], summary: Path
+    ) -> bool:
+        """Of every run, from its folder or from the summary of before; and the mean curves, if there are any."""
+        curves: dict[str, list[str]] = {}
+        for row, seed in sorted(runs, key=lambda run: _place_of(run[1])):
+            for ending, made in ((LOG, thinned_log), (CURVES, run_curves)):
+                name = _stem(row, seed) + ending
+                text = made(folders[row, seed]) if (row, seed) in folders else self._text_before(name)
+                if text:
+                    write_whole(summary / name, text)
+                if ending == CURVES:
+                    curves.setdefault(row, []).append(text)
+        means = mean_curves({row: curves[row] for row in self._runs() if row in curves})
+        if not means:
+            return False
+        text = curves_csv(means)
+        known = summary / CURVES_OF_ROWS
+        if not (known.is_file() and (self.out / PICTURE).is_file() and known.read_text("utf-8") == text):
+            picture = draw_curves(means)
+            for folder in (self.out, summary):
+                write_whole(folder / PICTURE, picture)
+                write_whole(folder / CURVES_OF_ROWS, text)  # last: it is what tells that both pictures are of these
+        return True
+
+    def _text_before(self, name: str) -> str:
+        """A file of the summary of before; empty if it has none of that name."""
+        path = (self.kept or Path()) / name
+        return path.read_text("utf-8") if self.kept is not None and path.is_file() else ""
+
+    def _kept_of(self, job: Job) -> dict[str, Any]:
+        """What is worth keeping of a run, without the places where data and runs lie on this machine."""
+        run = {
+            "row": job.row,
+            "commands": [shlex.join(command) for command in job.commands],
+            "environment": json.loads((job.folder / ENVIRONMENT).read_text()),
+            "recipe": yaml.safe_load((job.folder / RECIPE).read_text()),
+            "results": json.loads((job.folder / RESULTS).read_text()),
+        }
+        places = {str(self.out): f"runs/{self.out.name}"} | ({str(self.data): "DIR"} if self.data else {})
+        told: dict[str, Any] = _placeless(run, places)
+        return told
+
+    def _means_before(self) -> tuple[Means, Seeds]:
+        """Of the queries of kept runs; a mean counts only if all runs that it is of are kept."""
+        if self.kept is None or not (self.kept / QUERIES_OF_ROWS).is_file():
+            return {}, {}
+        means, seeds = unpacked((self.kept / QUERIES_OF_ROWS).read_bytes())
+        whole = {
+            row: {
+                metric: tensor
+                for metric, tensor in values.items()
+                if all((row, seed) in self._before for seed in seeds[row][metric])
+            }
+            for row, values in means.items()
+        }
+        return whole, seeds
+
+    def _groups_before(self) -> Groups:
+        if self.kept is None or not (self.kept / QUERIES_OF_ROWS).is_file():
+            return {}
+        return unpacked_groups((self.kept / QUERIES_OF_ROWS).read_bytes())
 
     def _source(self, text: str) -> str:
         """Where data lies; `name:list` for a part of its classes."""
@@ -309,13 +443,14 @@ class Reproduction:
 
 @contextmanager
 def _stop_signals() -> Iterator[None]:
-    """A closed terminal or a `kill` stops the runs as Ctrl-C does; else they would go on without us."""
+    """A closed terminal, a `kill` or a cluster stops the runs as Ctrl-C does; else they would go on without us."""
 
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
 
     # What is ignored stays so: `nohup` does that to outlive its terminal.
-    chosen = [n for n in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) != signal.SIG_IGN]
+    numbers = [getattr(signal, name) for name in NAMES if name != "SIGINT" and hasattr(signal, name)]
+    chosen = [number for number in numbers if signal.getsignal(number) != signal.SIG_IGN]
     before = {number: signal.signal(number, stop) for number in chosen}
     try:
         yield
@@ -324,28 +459,51 @@ def _stop_signals() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def write_table(table: Table, folder: Path, compared: Sequence[Compared] = ()) -> None:
-    """The table in three formats, and below it the differences."""
+def made_at(runs: Iterable[dict[str, Any]]) -> str:
+    """Says at which commits kept runs were trained, and which of them by a version whose numbers have changed since."""
+    commits: Counter[str] = Counter()
+    older: Counter[str] = Counter()
+    for run in runs:
+        commits[str(run["environment"].get("commit") or "unknown")[:9]] += 1
+        version = str(run["environment"]["rince"])
+        if version.split(".")[:2] != rince.__version__.split(".")[:2]:
+            older[version] += 1
+    often = sorted(commits.items(), key=lambda item: (-item[1], item[0]))
+    told = ", ".join(f"{commit} ({counted(number, 'run')})" for commit, number in often)
+    before = "".join(
+        f" {counted(number, 'run')} by rince {version}, before the changes of *Numbers* that CHANGELOG.md lists since."
+        for version, number in sorted(older.items())
+    )
+    return f"Trained at {told}.{before}" if commits else ""
+
+
+def write_table(
+    table: Table, folder: Path, compared: Sequence[Compared] = (), made: str = "", *, curves: bool = False
+) -> None:
+    """The table in three formats, and below it where its runs were made, the differences, and where the curves are."""
     texts = {"table.md": markdown(table), "table.tex": latex(table), "table.csv": csv_text(table)}
+    texts["table.md"] += f"\n{made}\n" if made else ""
     if compared:
         texts["table.md"] += "\n" + differences.markdown(compared)
         texts["table.tex"] += "\n" + differences.latex(compared)
         texts["differences.csv"] = differences.csv_text(compared)
+    if curves:
+        texts["table.md"] += f"\nPrecision-recall curves, mean over seeds: [{PICTURE}]({PICTURE}), {CURVES_OF_ROWS}.\n"
     for name, text in texts.items():
         write_whole(folder / name, text)
 
 
 def is_done(job: Job) -> bool:
     """Whether a run was evaluated at its end, by the recipe it would have now."""
+    path = job.folder / RESULTS
     try:
-        results = json.loads((job.folder / RESULTS).read_text())
-    except (OSError, ValueError):
+        results = json.loads(path.read_text())
+    except (FileNotFoundError, NotADirectoryError, ValueError):
         return False
-    wanted = [Named(AUROC, outlier_name(source)) for source in job.outliers]
-    wanted += [Named(FINETUNED, on=other_set(source, job.load().data.source)) for source in job.finetuned_on]
-    wanted += [Named(BEST_TEST)] if "paper" in job.commands[1] else []
+    except OSError as error:  # it may well be done: nothing is trained anew, nor left out of the table
+        raise DataError(f"{path} cannot be read: {error.strerror or error}") from None
     return (
-        {named.name for named in wanted} <= results["metrics"].keys()
+        job.wanted <= results["metrics"].keys()
         and results["step"] == results["of_steps"]
         and (job.folder / QUERIES).exists()
         and (job.folder / CHECKPOINT).exists()
@@ -359,10 +517,65 @@ def _refuse_another_recipe(job: Job) -> None:
         return
     there, wanted = load_recipe(job.folder / RECIPE), job.load()
     sources = [recipe.data.source for recipe in (there, wanted)]
-    if sources[0] != sources[1] and Path(sources[0]).resolve() == Path(sources[1]).resolve():
-        wanted = wanted.model_copy(update={"data": there.data.model_copy(update={"source": sources[0]})})
-    if there != wanted:
+    if there != wanted and not (
+        Path(sources[0]).resolve() == Path(sources[1]).resolve() and _same_but_for_place(there, wanted)
+    ):
         raise ConfigError(f"{job.folder} holds a run of another recipe than {job.recipe} is now; choose another --out")
+
+
+def _is_recipe_of(job: Job, values: dict[str, Any]) -> bool:
+    """Whether these are the values of its recipe as it is now; those that no recipe may have any more are not."""
+    try:
+        return _same_but_for_place(validate(upgraded(values), job.recipe), job.load())
+    except ConfigError:
+        return False
+
+
+def _same_but_for_place(there: Recipe, wanted: Recipe) -> bool:
+    """Whether two recipes differ in where their data lies, at most, and in what is saved and logged on the way.
+
+    The content of data is compared where runs meet.
+    """
+    same = {"save": there.save, "log": there.log, "data": wanted.data.model_copy(update={"source": there.data.source})}
+    return there == wanted.model_copy(update=same)
+
+
+def _refuse_different_training(runs: Mapping[tuple[str, int], dict[str, Any]]) -> None:
+    """Runs that read their data alike were trained on the same samples, by content; those of before may not say."""
+    first: dict[str, tuple[str, str]] = {}
+    for (row, seed), run in runs.items():
+        found, told = run["environment"].get("data", {}).get("train"), f"{row}, seed {seed}"
+        recipe = run["recipe"]  # of clips without positives more videos may be long enough
+        ranked = recipe.get("ranks") is not None
+        alike = json.dumps([{**recipe["data"], "source": None}, recipe["model"], ranked], sort_keys=True)
+        known, of = first.setdefault(alike, (found, told))
+        if found is not None and known is not None and known != found:
+            raise DataError(
+                f"{of} and {told} cannot stand in one table: they were trained on different samples "
+                f"({known[:12]} and {found[:12]}); restore the data, or leave out --kept"
+            )
+
+
+def _placeless(value: Any, places: Mapping[str, str]) -> Any:
+    """A copy with the names of folders replaced in all its texts."""
+    if isinstance(value, dict):
+        return {key: _placeless(each, places) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_placeless(each, places) for each in value]
+    if isinstance(value, str):
+        for here, told in places.items():
+            value = value.replace(here, told)
+    return value
+
+
+def _place_of(seed: int) -> tuple[int, int]:
+    """Where a seed stands: in the order of ours, others after them."""
+    return (SEEDS.index(seed) if seed in SEEDS else len(SEEDS), seed)
+
+
+def _stem(row: str, seed: int) -> str:
+    """What the files of a run are called in a summary."""
+    return f"{_slug(row)}-seed-{seed}"
 
 
 def _slug(row: str) -> str:
@@ -385,5 +598,28 @@ def estimate(jobs: list[Job], count: int) -> str:
         + "; evaluation comes on top, less than a fifth of that where networks are trained, as much again where "
         "adapters are, and several times as much with tens of thousands of samples"
     )
-    ahead = {each.made_of: each.ahead for each in costs.values()}
-    return "\n".join([told, *(line for lines in ahead.values() for line in lines)])
+    first = {each.made_of: row for row, each in reversed(costs.items())}  # rows that share samples share features
+    lines = [line for row in first.values() for line in [*costs[row].ahead, *_ahead_of_judging(rows[row])]]
+    return "\n".join([told, *_each_once(lines)])
+
+
+def _each_once(lines: list[str]) -> list[str]:
+    """Lines with those that are indented below them, each such block once."""
+    blocks: list[str] = []
+    for line in lines:
+        if line.startswith(" ") and blocks:
+            blocks[-1] += f"\n{line}"
+        else:
+            blocks.append(line)
+    return list(dict.fromkeys(blocks))
+
+
+def _ahead_of_judging(job: Job) -> list[str]:
+    """Features of test samples and outliers, as far as they are made once."""
+    from rince.train.plan import ahead_of_judging  # noqa: PLC0415 - brings torch and Fabric
+
+    recipe = job.load()
+    views, test = recipe.seen_views, recipe.data.test_split
+    outliers = [split_source(place) for place in job.outliers]
+    found = (recipe.data.outliers(place, views, classes=classes) for place, classes in outliers)
+    return ahead_of_judging(recipe, itertools.chain([recipe.data.open(test, views)], found))

@@ -19,16 +19,18 @@ from textwrap import shorten
 from typing import TYPE_CHECKING, Any
 
 from rince.errors import ConfigError, DataError
-from rince.terminal import Say, nobody
+from rince.terminal import Say, is_first_process, nobody
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from rince.config import Recipe
+    from rince.evaluation.answers import Answer
     from rince.evaluation.lookup import Found, Which
     from rince.evaluation.trained import TrainedRun
     from rince.ranks import RankSource
     from rince.sources import Source
+    from rince.train.record import Checkpoint
     from rince.train.setup import Brought
 
     Samples = str | Path | Source
@@ -65,6 +67,7 @@ def fit(
         The run, trained to its end. Interrupted, it is saved first; go on with `rince.open_run(out, …).resume()`.
     """
     from rince.config import recipe_values, validate, with_overrides
+    from rince.config.reading import of_its_row
     from rince.train.setup import Brought
 
     for change in changes:
@@ -80,7 +83,7 @@ def fit(
     named = _sections_of(brought, values)
     values = with_overrides(values | named, changes, list(named)) if named else values
     name = recipe if isinstance(recipe, str | Path) else recipe.name
-    chosen = validate(values, str(name))
+    chosen = of_its_row(validate(values, str(name)))
     run = Run(Path(out), chosen, brought)
     run.train(resume=False, devices=devices, accelerator=accelerator)
     return run
@@ -93,6 +96,7 @@ def open_run(
     test_source: Source | None = None,
     encoder: nn.Module | None = None,
     rank_source: RankSource | None = None,
+    checkpoint: Checkpoint = "last",
 ) -> Run:
     """Opens a run again; what it was given as objects has to be given again.
 
@@ -102,11 +106,14 @@ def open_run(
         test_source: what to judge it on, likewise.
         encoder: its network, likewise; the run's weights are loaded into it.
         rank_source: its ranks, likewise.
+        checkpoint: whose weights everything is made with: the last one, or `"best"`, that of the highest R@1 on
+            validation, which `train.judge_every` keeps.
     """
     from rince.train.record import recipe_of
     from rince.train.setup import Brought
 
-    return Run(Path(folder), recipe_of(Path(folder)), _checked(Brought(source, test_source, encoder, rank_source)))
+    brought = _checked(Brought(source, test_source, encoder, rank_source))
+    return Run(Path(folder), recipe_of(Path(folder)), brought, checkpoint)
 
 
 class Run:
@@ -115,10 +122,11 @@ class Run:
     Attributes:
         folder: of the run.
         recipe: of the run.
+        checkpoint: whose weights it is judged and used with.
     """
 
-    def __init__(self, folder: Path, recipe: Recipe, brought: Brought) -> None:
-        self.folder, self.recipe, self._brought = folder, recipe, brought
+    def __init__(self, folder: Path, recipe: Recipe, brought: Brought, checkpoint: Checkpoint = "last") -> None:
+        self.folder, self.recipe, self._brought, self.checkpoint = folder, recipe, brought, checkpoint
 
     def __repr__(self) -> str:
         return f"Run({str(self.folder)!r}, recipe={self.recipe.name!r})"
@@ -126,10 +134,9 @@ class Run:
     @property
     def log(self) -> list[dict[str, Any]]:
         """What training logged, a dict for every logged step."""
-        from rince.train.record import METRICS
+        from rince.train.record import logged_lines
 
-        path = self.folder / METRICS
-        return [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []
+        return logged_lines(self.folder)
 
     @property
     def results(self) -> dict[str, Any]:
@@ -165,6 +172,9 @@ class Run:
         *,
         outliers: Samples | Sequence[Samples] = (),
         on: str | Path | Sequence[str | Path] = (),
+        devices: int = 1,
+        data: str | Path | None = None,
+        taxonomy: str | Path | None = None,
         accelerator: str = "auto",
         **options: Any,
     ) -> dict[str, float]:
@@ -173,11 +183,14 @@ class Run:
         Args:
             outliers: data whose samples are of no class of the run: one or several, each a place or a source.
             on: data of the same kind to judge it on, one or several, instead of its own.
+            devices: processes, each with a device of its own, that embed a share each; the first judges.
+            data: where its own data lies now.
+            taxonomy: to group the classes by, in place of the recipe's: a file, or what `data.taxonomy` takes.
             accelerator: where to do it.
             options: `probe`, `split`, `finetune`, `checkpoint`, `unfinished` as of `rince evaluate`.
 
         Returns:
-            The numbers by name.
+            The numbers by name; nothing on other processes than the first.
         """
         from rince.evaluation.evaluate import evaluate
         from rince.terminal import shown_progress
@@ -187,10 +200,13 @@ class Run:
                 self.folder,
                 outliers=_several(outliers),
                 on=_places(on),
+                data=None if data is None else str(data),
+                taxonomy=None if taxonomy is None else str(taxonomy),
                 brought=self._brought,
+                devices=devices,
                 accelerator=accelerator,
                 tell=tell,
-                **options,
+                **{"checkpoint": self.checkpoint} | options,
             )
         return verdict.metrics
 
@@ -203,10 +219,12 @@ class Run:
         return place
 
     def trained(self, accelerator: str = "auto") -> TrainedRun:
-        """The run with its encoder, in the state of its last checkpoint."""
+        """The run with its encoder, in the state of its checkpoint."""
         from rince.evaluation.trained import open_trained
+        from rince.train.record import BEST, CHECKPOINT
 
-        return open_trained(self.folder, self._brought, accelerator=accelerator)
+        file = BEST if self.checkpoint == "best" else CHECKPOINT
+        return open_trained(self.folder, self._brought, accelerator=accelerator, file=file)
 
     def embed(
         self,
@@ -230,28 +248,64 @@ class Run:
             accelerator: where to do it.
             say: is told if `samples` is no file, but a text.
         """
-        from rince.evaluation.evaluate import levels_of, open_split
+        from rince.evaluation.evaluate import levels_of
         from rince.evaluation.lookup import vectors_of, write_vectors
-        from rince.files import check_place
         from rince.terminal import shown_progress
 
-        if out is not None and Path(out).suffix != ".parquet":
-            raise ConfigError(f"embeddings are written as parquet: let --out end in .parquet, got {out}")
         if out is not None:
-            check_place(Path(out))
+            _check_parquet(out, "embeddings are")
         which = self.place if which is None else which
         run = self.trained(accelerator)
-        if split is None:
-            source = _found(run, samples, say)
-        elif isinstance(samples, str | Path):
-            source = open_split(run, str(samples), split)
-        else:
-            raise ConfigError("split=… is of a place, and the samples are given as an object; leave it out")
+        source = _opened(run, samples, split, say, itself=True)
         with shown_progress(source.source) as tell:
             vectors = vectors_of(run, source, which, lambda done, of: tell(which, done, of))
         if out is not None:
             write_vectors(source, vectors, levels_of(run, source), Path(out))
         return vectors.cpu()
+
+    def embed_into(
+        self,
+        out: str | Path,
+        samples: Samples,
+        *,
+        which: Which | None = None,
+        split: str | None = None,
+        devices: int = 1,
+        accelerator: str = "auto",
+        say: Say = nobody,
+    ) -> int:
+        """Writes the file that `embed(samples, out=…)` writes, of samples of any number; returns how many.
+
+        A part of them is in memory at a time; interrupted, the same call goes on where it stopped.
+
+        Args:
+            out: the file, which ends in `.parquet`.
+            samples: a file, a folder, or a source.
+            which: `"features"` before the head, or `"embeddings"` after it; by default `place`.
+            split: of a place that holds labelled data, which is read as the run's own data is.
+            devices: processes, each with a device of its own, that embed a share each; the first writes the file.
+            accelerator: where to do it.
+            say: is told if it goes on, and if `samples` is no file, but a text.
+        """
+        from rince.evaluation.evaluate import levels_of
+        from rince.evaluation.shares import start_processes
+        from rince.evaluation.streamed import embed_in_parts
+        from rince.terminal import shown_progress
+
+        _check_parquet(out, "embeddings are")
+        which = self.place if which is None else which
+        say = say if is_first_process() else nobody
+        run = self.trained(accelerator)
+        source = _opened(run, samples, split, say, itself=True)
+        processes = start_processes(run, devices, accelerator)
+        with shown_progress(source.source) as tell:
+            levels = levels_of(run, source)
+            parts = embed_in_parts(
+                run, source, which, Path(out), levels, processes=processes, tell=partial(tell, which), say=say
+            )
+            if processes.is_first:
+                parts.join()
+        return len(source)
 
     def neighbours(
         self,
@@ -260,6 +314,7 @@ class Run:
         *,
         k: int = 5,
         which: Which | None = None,
+        split: str | None = None,
         picture: str | Path | None = None,
         accelerator: str = "auto",
         say: Say = nobody,
@@ -267,29 +322,149 @@ class Run:
         """For every query the k nearest samples of a gallery by cosine; never the query itself.
 
         Args:
-            query: a file, a folder, or a source; of a run on texts also a text.
-            gallery: a file, a folder, or a source.
+            query: a file, a folder, or a source; or a file that `embed` wrote; of a run on texts also a text.
+            gallery: a file, a folder, or a source; or a file that `index` or `embed` wrote.
             k: how many.
             which: `"features"` before the head, or `"embeddings"` after it; by default `place`.
+            split: of a gallery that is a place with labelled data, read as the run's own data is.
             picture: also draw them into this PNG file.
             accelerator: where to do it.
             say: is told if queries lie in the gallery, too, and if the query is no file, but a text.
         """
-        from rince.evaluation.lookup import draw_neighbours, find_neighbours
+        from rince.evaluation.index import find_neighbours, gallery_of, is_index, open_index
+        from rince.evaluation.lookup import draw_neighbours
         from rince.files import check_place
         from rince.terminal import shown_progress
 
         if picture is not None:
             check_place(Path(picture))
+            if is_index(gallery):
+                raise ConfigError(f"the index {gallery} keeps no pictures; give the samples themselves to draw them")
         which = self.place if which is None else which
         run = self.trained(accelerator)
-        queries, items = _found(run, query, say), _found(run, gallery)
+        queries = _embedded(run, query, which, say) or _found(run, query, say, itself=True)
         with shown_progress(queries.source) as tell:
             done = partial(tell, which)
-            found = find_neighbours(run, queries, items, k=k, which=which, tell=done, say=say)
+            if is_index(gallery):
+                if split is not None:
+                    raise ConfigError("an index is all of a gallery; leave out split")
+                return find_neighbours(
+                    run, queries, open_index(run, gallery, which), k=k, which=which, tell=done, say=say
+                )
+            labelled = None if split else _embedded(run, gallery, which, say)
+            items = labelled or _opened(run, gallery, split, say)
+            searched = gallery_of(run, items, which, done)
+            found = find_neighbours(run, queries, searched, k=k, which=which, tell=done, say=say)
         if picture is not None:
             draw_neighbours(found, queries, items, Path(picture))
         return found
+
+    def index(
+        self,
+        gallery: Samples,
+        out: str | Path,
+        *,
+        which: Which | None = None,
+        split: str | None = None,
+        k: int | None = None,
+        devices: int = 1,
+        accelerator: str = "auto",
+        say: Say = nobody,
+    ) -> Path:
+        """Embeds a gallery once and writes it to a parquet file, which `neighbours` and `predict` search where it lies.
+
+        Labelled samples are calibrated for `predict`, see there. A part of the vectors is in memory at a time;
+        interrupted, the same call goes on where it stopped.
+
+        Args:
+            gallery: a file, a folder, or a source.
+            out: the file, which ends in `.parquet`.
+            which: `"features"` before the head, or `"embeddings"` after it; by default `place`.
+            split: of a place that holds labelled data, which is read as the run's own data is.
+            k: how many neighbours `predict` will look at; 10 by default.
+            devices: processes, each with a device of its own, that embed a share each; the first does the rest.
+            accelerator: where to do it.
+            say: is told what a person should know.
+        """
+        from rince.evaluation.answers import NEIGHBOURS, calibrate
+        from rince.evaluation.index import write_index
+        from rince.evaluation.shares import start_processes
+        from rince.terminal import shown_progress
+
+        _check_parquet(out, "an index is")
+        which = self.place if which is None else which
+        say = say if is_first_process() else nobody
+        run = self.trained(accelerator)
+        source = _opened(run, gallery, split, say)
+        processes = start_processes(run, devices, accelerator)
+        neighbours = NEIGHBOURS if k is None else k
+        with shown_progress(source.source) as tell:
+            calibrated = partial(calibrate, k=neighbours)
+            write_index(
+                run, source, which, Path(out), calibrated, processes=processes, tell=partial(tell, which), say=say
+            )
+        return Path(out)
+
+    def predict(
+        self,
+        gallery: Samples,
+        *queries: Samples,
+        precision: float = 0.95,
+        inliers: float = 0.95,
+        which: Which | None = None,
+        split: str | None = None,
+        k: int | None = None,
+        accelerator: str = "auto",
+        say: Say = nobody,
+    ) -> list[Answer]:
+        """What queries are, by their neighbours in a labelled gallery: the class, a group above it, or unknown.
+
+        The class if it is certain, else the deepest level of the taxonomy that is, else `"unknown"`. How much evidence
+        makes a level certain is found by asking the gallery for its own samples, each as if it were not there, so that
+        a gallery of new classes needs no training. The promise is for inputs like the gallery's.
+
+        Args:
+            gallery: labelled samples: a file, a folder, or a source; or a file that `index` or `embed` wrote.
+            queries: files, folders, or sources; or files that `embed` wrote; of a run on texts also texts.
+            precision: how often an answer of any level should be right; a level that cannot be sure of that, by the
+                95 % lower bound, gives none.
+            inliers: which share of inputs like the gallery's may have an answer; the others are too far from all of it.
+            which: `"features"` before the head, or `"embeddings"` after it; by default `place`.
+            split: of a gallery that is a place with labelled data, read as the run's own data is.
+            k: how many neighbours are looked at; 10 by default, or as many as the index was made for.
+            accelerator: where to do it.
+            say: is told how sure every level is, and what else a person should know.
+        """
+        from rince.evaluation.answers import NEIGHBOURS, calibrate, calibration_of, predict, thresholds_of, told
+        from rince.evaluation.index import gallery_of, is_index, open_index
+        from rince.evaluation.lookup import vectors_of
+        from rince.evaluation.vectors import unit_vectors
+        from rince.terminal import shown_progress
+
+        if not queries:
+            raise ConfigError("give at least one query")
+        which = self.place if which is None else which
+        run = self.trained(accelerator)
+        asked = [_embedded(run, query, which, say) or _found(run, query, say, itself=True) for query in queries]
+        with shown_progress(str(self.folder)) as tell:
+            done = partial(tell, which)
+            if is_index(gallery):
+                if split is not None:
+                    raise ConfigError("an index is all of a gallery; leave out split")
+                searched = open_index(run, gallery, which)
+                calibration = calibration_of(searched, k)
+            else:
+                labelled = None if split else _embedded(run, gallery, which, say)
+                searched = gallery_of(run, labelled or _opened(run, gallery, split, say), which, done)
+                calibration = calibrate(searched, NEIGHBOURS if k is None else k)
+            thresholds = thresholds_of(calibration, precision=precision, inliers=inliers)
+            for line in told(thresholds, calibration, precision):
+                say(line)
+            answers = []
+            for source in asked:
+                vectors = unit_vectors(vectors_of(run, source, which, done), which)
+                answers += predict(searched, source, vectors, thresholds, calibration.neighbours)
+        return answers
 
     def export(self, folder: str | Path, *, say: Say = nobody) -> list[Path]:
         """Writes the encoder for other programs: safetensors weights, an ONNX graph, and what its input looks like.
@@ -339,17 +514,26 @@ def _places(given: Any) -> list[str]:
     return each
 
 
-def _found(run: TrainedRun, samples: Samples, say: Say | None = None) -> Source:
-    """Samples that a person gives; `say` is told of one that is given itself, without it that is a missing file."""
+def _found(run: TrainedRun, samples: Samples, say: Say, *, itself: bool = False) -> Source:
+    """Samples that a person gives.
+
+    Args:
+        run: that is to embed them.
+        samples: a file, a folder or a source.
+        say: is told of a sample that is given itself, and of those that cannot be read.
+        itself: whether a sample may be given itself; if not, that is a missing file.
+    """
+    from rince.evaluation.evaluate import tell_left_out
     from rince.sources import Source
 
     if isinstance(samples, str | Path):
         given_itself = run.recipe.data.is_sample(str(samples))
-        if given_itself and (say is None or isinstance(samples, Path)):
+        if given_itself and not (itself and isinstance(samples, str)):
             raise DataError(f"{str(samples)!r} does not exist; give a file or a folder")
         source = run.find(str(samples))
-        if given_itself and say is not None:
+        if given_itself:
             say(f"taken as one {source.thing}: {shorten(str(samples), 80, placeholder=' …')!r}")
+        tell_left_out(source, say)
         return source
     if not isinstance(samples, Source):
         raise ConfigError(
@@ -357,6 +541,38 @@ def _found(run: TrainedRun, samples: Samples, say: Say | None = None) -> Source:
             "rince.sources.from_dataset(…)"
         )
     return samples
+
+
+def _embedded(run: TrainedRun, samples: Samples, which: Which, say: Say) -> Source | None:
+    """What `embed` made of samples before; None if they are the samples themselves."""
+    from rince.evaluation.embedded_file import find_embedded
+
+    found = find_embedded(run, samples, which)
+    if found is not None:
+        say(f"{samples}: {len(found):,} vectors, taken as the {which} that `rince embed` wrote")
+    return found
+
+
+def _opened(run: TrainedRun, samples: Samples, split: str | None, say: Say, *, itself: bool = False) -> Source:
+    """The same, or a split of labelled data."""
+    from rince.evaluation.evaluate import open_split, tell_left_out
+
+    if split is None:
+        return _found(run, samples, say, itself=itself)
+    if isinstance(samples, str | Path):
+        source = open_split(run, str(samples), split)
+        tell_left_out(source, say)
+        return source
+    raise ConfigError("split=… is of a place, and the samples are given as an object; leave it out")
+
+
+def _check_parquet(out: str | Path, what: str) -> None:
+    """Refuses, before any work is done, a file that cannot be written."""
+    from rince.files import check_place
+
+    if Path(out).suffix != ".parquet":
+        raise ConfigError(f"{what} written as parquet: let --out end in .parquet, got {out}")
+    check_place(Path(out), in_new_folder=True)
 
 
 def _checked(brought: Brought) -> Brought:

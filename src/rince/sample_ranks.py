@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Sequence
 from typing import Literal
 
@@ -49,6 +50,8 @@ class SampleRanks:
         if given.is_complex() or given.isnan().any() or (nearness.diff(dim=1) > 0).any():
             order = "fall" if metric == "cosine" else "grow"
             raise ConfigError(f"limits of {metric} must {order} from rank to rank, got {shown(given.tolist())}")
+        # A power of two, which moves no digit: squares of 1e200 would be infinite, those of 1e-200 would be 0.
+        self._scale = 2.0 ** -math.frexp(float(vectors.abs().max()))[1] if metric == "euclidean" else 1.0
         self._limits = nearness.cpu().to(torch.float32 if metric == "cosine" else torch.float64)
         self._move_to(vectors.device)
 
@@ -133,7 +136,8 @@ class SampleRanks:
         if self.metric == "cosine":
             return queries @ candidates.T
         # By |a|² + |b|² - 2ab, as `cdist` does it otherwise, neighbours far from the origin lose all their digits.
-        return -torch.cdist(queries.double(), candidates.double(), compute_mode="donot_use_mm_for_euclid_dist")
+        near, far = queries.double() * self._scale, candidates.double() * self._scale
+        return -torch.cdist(near, far, compute_mode="donot_use_mm_for_euclid_dist") / self._scale
 
     def __call__(self, query_labels: Numbers, candidate_labels: Numbers) -> Tensor:
         """`(queries,)` and `(candidates,)` sample ids → `(queries, candidates)` int8 ranks."""

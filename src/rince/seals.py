@@ -6,6 +6,7 @@ safetensors must not go on after its tensors: there the digest stands in the hea
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -123,3 +124,7 @@ def read_tensors(path: Path) -> Tensors:
             return Tensors({name: opened.get_tensor(name) for name in names}, opened.metadata())
     except SafetensorError as error:
         raise DataError(f"{path} cannot be read ({error})") from None
+    # Both open the file again, which was there: safetensors calls whatever the system refuses a file that is not there,
+    # torch has no other word for it.
+    except (FileNotFoundError, RuntimeError) as error:
+        raise OSError(errno.EIO, str(error).splitlines()[0], str(path)) from None

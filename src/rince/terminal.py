@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -32,6 +33,11 @@ def mention(text: str) -> None:
             _shown[-1].console.print(text, soft_wrap=True, highlight=False, markup=False)
         else:
             print(text, file=sys.stderr, flush=True)
+
+
+def is_first_process() -> bool:
+    """Whether this is the process a person started, or the first of those that torchrun or SLURM started."""
+    return int(os.environ.get("RANK", os.environ.get("SLURM_PROCID", os.environ.get("LOCAL_RANK", "0")))) == 0
 
 
 @contextmanager
@@ -71,6 +77,15 @@ def shown_progress(title: str) -> Iterator[Callable[[str, int, int], None]]:
             yield tell
         finally:
             _shown.pop()
+
+
+def counted(number: int, thing: str) -> str:
+    """A number of things, in the plural where there are several.
+
+    >>> counted(1, "step"), counted(1200, "text")
+    ('1 step', '1,200 texts')
+    """
+    return f"{number:,} {thing}" + ("" if number == 1 else "s")
 
 
 def duration(seconds: float) -> str:

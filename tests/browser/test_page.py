@@ -107,7 +107,8 @@ def test_what_is_not_allowed_is_blocked(page):
 
 def test_names_that_want_to_be_code_are_seen_as_text(page):
     assert page.execute_script("return document.querySelectorAll('script').length") == 2
-    assert page.execute_script("return document.querySelectorAll('img, section i').length") == 0
+    made_by_us = "img[src^='data:image/webp;base64,'][alt='']:not([onerror])"  # of the worst queries
+    assert page.execute_script(f"return document.querySelectorAll(`img:not({made_by_us}), section i`).length") == 0
     one(page, "input[name=level][value='0']").click()
     names = [chip.text for chip in page.find_elements("css selector", "#legend button")]
     assert sorted(names) == sorted(map(shown, CLASSES))

@@ -28,6 +28,7 @@ from rince.evaluation import (
 )
 from rince.evaluation.evaluate import evaluate
 from rince.evaluation.judge import judge
+from rince.evaluation.lookup import CAPTION, MARGIN, THUMB
 from rince.evaluation.metrics import parse
 from rince.evaluation.queries import read_queries
 from rince.evaluation.samples import Samples, read_samples
@@ -125,7 +126,7 @@ def test_embeddings_after_the_head_are_judged_beside_the_features(run, pictures)
     assert found.checkpoint == json.loads((run / "results.json").read_text())["checkpoint"]
     noted = json.loads((run / "figures.json").read_text())["sets"]["fashion"]
     assert found.tests == {"": noted["test"]["fingerprint"]}
-    assert len(found.values) == 2 * (1 + 9 + 2 + 3)
+    assert len(found.values) == 2 * (1 + 9 + 4 + 5 + 3)  # probe, found, means over classes of groups, ranking, outliers
     for name, values in found.values.items():
         assert values.shape == (2000,)
         assert values.dtype == torch.float32
@@ -175,7 +176,7 @@ def test_a_damaged_cache_is_made_again(run):
 
 def test_outliers_of_another_size_are_resized_and_that_is_said(run, pictures):
     done = rince("evaluate", run, "--outliers", pictures)
-    assert f"outliers {pictures.name}: 7 images of several sizes, resized to 16" in done.stderr
+    assert f"outliers {pictures.name}: 7 images, resized to 16" in done.stderr
     results = json.loads((run / "results.json").read_text())
     assert results["outliers"] == {pictures.name: find_images(str(pictures)).fingerprint}
     metrics = results["metrics"]
@@ -261,7 +262,7 @@ def test_a_checkpoint_of_another_architecture_is_refused(run):
         (["RUN", "--outliers", "nowhere"], "'nowhere' does not exist"),
         (["RUN", "--outliers", "a/x", "--outliers", "b/x"], "two outlier sets are called 'x'"),
         (["RUN", "--embeddings", "a.npz", "b.npz"], "name runs to evaluate, or two files"),
-        (["RUN", "--out", "x.json"], "--out and --taxonomy go with --embeddings"),
+        (["RUN", "--out", "x.json"], "--out and --gains go with --embeddings"),
         (["--embeddings", "a.npz", "b.npz"], "there is no file a.npz"),
         (["--embeddings", "a.txt", "b.npz"], "vectors come as .parquet, .npz, .npy or .safetensors, got a.txt"),
     ],
@@ -433,13 +434,14 @@ def test_neighbours_are_the_nearest_and_never_the_query_itself(run, pictures, tm
     features = torch.nn.functional.normalize(features_by_hand(run, load_images("fashion", "test").images[:6]), dim=1)
     order = (features[1:] @ features[0]).argsort(descending=True) + 1
     assert f"1 of 1 queries lie in {str(pictures)!r}, too; none is shown as its own neighbour" in done.stderr
+    assert f"next: rince index {run} {pictures} --out" in done.stderr
     lines = done.stdout.splitlines()
     assert lines[0] == str(pictures / "0.png")
     shown = [line.split()[-1] for line in lines[1:3]]
     assert str(pictures / "0.png") not in shown
     assert next(line for line in shown if not line.endswith("large.jpg")) == str(pictures / f"{int(order[0])}.png")
     with Image.open(tmp_path / "near.png") as picture:
-        assert picture.size == (4 + 3 * 100 + 8, 104)
+        assert picture.size == (3 * MARGIN + 3 * (THUMB + MARGIN), THUMB + CAPTION + 2 * MARGIN)
 
 
 @pytest.mark.parametrize(
@@ -448,7 +450,7 @@ def test_neighbours_are_the_nearest_and_never_the_query_itself(run, pictures, tm
         (["embed", "RUN", "nowhere", "--out", "v.parquet"], "no file and no folder 'nowhere'"),
         (["embed", "RUN", "PICTURES", "--out", "v.csv"], "end in .parquet, got v.csv"),
         (["embed", "RUN", "EMPTY", "--out", "v.parquet"], "no file under"),
-        (["embed", "RUN", "PICTURES", "--out", "no/such/v.parquet"], "cannot write no/such/v.parquet"),
+        (["embed", "RUN", "PICTURES", "--out", "file/v.parquet"], "cannot write file/v.parquet"),
         (["neighbours", "RUN", "nowhere", "PICTURES"], "no file and no folder 'nowhere'"),
         (["export", "nowhere", "--out", "x"], "nowhere is no run"),
         (["export", "RUN", "--out", "PICTURES"], "is not empty"),
@@ -457,6 +459,7 @@ def test_neighbours_are_the_nearest_and_never_the_query_itself(run, pictures, tm
 def test_bad_input_of_the_other_commands_is_named(run, pictures, arguments, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "empty").mkdir()
+    (tmp_path / "file").write_text("")
     places = {"RUN": run, "PICTURES": pictures, "EMPTY": tmp_path / "empty"}
     done = rince(*(places.get(argument, argument) for argument in arguments), check=False)
     assert done.returncode == 2, done.stdout
@@ -563,3 +566,30 @@ def test_a_run_on_images_is_judged_on_other_images_and_finetuned_on_them(run, tm
         done = rince("evaluate", run, *options, check=False)
         assert done.returncode == 2
         assert message in done.stderr
+
+
+def test_neighbours_and_predict_read_what_embed_wrote(run, pictures, tmp_path):
+    for name, place in (("all", pictures), ("one", pictures / "0.png")):
+        rince("embed", run, place, "--out", tmp_path / f"{name}.parquet")
+    drawn = tmp_path / "plain.png"
+    plain = rince("neighbours", run, pictures / "0.png", pictures, "-k", 2, "--picture", drawn).stdout
+    plain = plain.replace(f"wrote {drawn}\n", "")
+    ways = [(pictures / "0.png", tmp_path / "all.parquet"), (tmp_path / "one.parquet", pictures)]
+    for query, gallery in [*ways, (tmp_path / "one.parquet", tmp_path / "all.parquet")]:
+        seen = tmp_path / "seen.png"
+        done = rince("neighbours", run, query, gallery, "-k", 2, "--picture", seen)
+        assert done.stdout == f"{plain}wrote {seen}\n"  # the same, and never the query itself
+        assert seen.read_bytes() == drawn.read_bytes()  # of the files, which are still there
+        assert "taken as the features that `rince embed` wrote" in done.stderr
+    rince("embed", run, "fashion", "--split", "test", "--out", tmp_path / "labelled.parquet")
+    asked = [pictures / "0.png", pictures / "1.png"]
+    from_samples = rince("predict", run, "fashion", *asked, "--split", "test", "--precision", 0.5)
+    from_file = rince("predict", run, tmp_path / "labelled.parquet", *asked, "--precision", 0.5)
+    assert from_file.stdout == from_samples.stdout
+    assert f"next: rince neighbours {run} {pictures / '0.png'} {tmp_path / 'labelled.parquet'}" in from_file.stderr
+    done = rince(
+        "predict", run, tmp_path / "labelled.parquet", tmp_path / "one.parquet", "--which", "embeddings", check=False
+    )
+    assert done.returncode == 2
+    assert "holds vectors of the length" in done.stderr
+    assert "say --which as they were embedded" in done.stderr

@@ -10,6 +10,13 @@ OVER_RANKS = ("sum", "mean")
 
 
 @st.composite
+def terms_of(draw, temperature):
+    where = draw(st.sampled_from(("in", "out")))
+    denominator = draw(st.sampled_from(("own", "all"))) if where == "out" else "own"
+    return (temperature, where, draw(st.booleans()), denominator, draw(st.sampled_from((1.0, 1.0, 0.0, 0.3))))
+
+
+@st.composite
 def loss_cases(draw, max_queries=4, max_candidates=7, max_ranks=4):
     """Similarities in [-1, 1], ranks of every kind, terms of every kind."""
     queries = draw(st.integers(1, max_queries))
@@ -22,7 +29,7 @@ def loss_cases(draw, max_queries=4, max_candidates=7, max_ranks=4):
     return {
         "similarities": draw(st.lists(row, min_size=queries, max_size=queries)),
         "ranks": draw(st.lists(rank_row, min_size=queries, max_size=queries)),
-        "terms": [(t, draw(st.sampled_from(("in", "out"))), draw(st.booleans())) for t in temperatures],
+        "terms": [draw(terms_of(t)) for t in temperatures],
         "over_positives": draw(st.sampled_from(OVER_POSITIVES)),
         "over_ranks": draw(st.sampled_from(OVER_RANKS)),
     }

@@ -14,9 +14,10 @@ TENSORS = SimpleNamespace(exp=torch.exp, log=torch.log)
 
 
 def naive_terms(similarities, ranks, terms, over_positives="mean", ops=FLOATS):
-    """Value of every ℓᵢ. `terms`: (temperature, "in" or "out", includes_closer) for every rank."""
+    """Value of every ℓᵢ. `terms`: (temperature, "in" or "out", includes_closer[, "own" or "all"[, weight]]) per rank."""
     values = []
-    for i, (temperature, where, includes_closer) in enumerate(terms, start=1):
+    for i, (temperature, where, includes_closer, *rest) in enumerate(terms, start=1):
+        denominator = rest[0] if rest else "own"
         per_query, pairs = [], []
         for row, row_ranks in zip(similarities, ranks, strict=True):
             scores = [ops.exp(s / temperature) for s in row]
@@ -31,7 +32,8 @@ def naive_terms(similarities, ranks, terms, over_positives="mean", ops=FLOATS):
             if where == "in":
                 per_query.append(-ops.log(sum(positive) / (sum(positive) + opponents)))
             else:
-                of_query = [-ops.log(p / (p + opponents)) for p in positive]
+                beside = [sum(positive) if denominator == "all" else p for p in positive]
+                of_query = [-ops.log(p / (own + opponents)) for p, own in zip(positive, beside, strict=True)]
                 pairs.extend(of_query)
                 per_query.append(sum(of_query) / (len(of_query) if over_positives == "mean" else 1))
         chosen = pairs if where == "out" and over_positives == "pooled" else per_query
@@ -41,6 +43,7 @@ def naive_terms(similarities, ranks, terms, over_positives="mean", ops=FLOATS):
 
 def naive_loss(similarities, ranks, terms, over_positives="mean", over_ranks="sum", ops=FLOATS):
     values = naive_terms(similarities, ranks, terms, over_positives, ops)
+    values = [value * (term[4] if len(term) > 4 else 1) for value, term in zip(values, terms, strict=True)]
     return sum(values) / (1 if over_ranks == "sum" else len(values))
 
 

@@ -58,7 +58,7 @@ def test_with_one_positive_per_rank_in_is_out(case, over_positives):
     similarities, _ = as_tensors(case)
     number = similarities.shape[1]
     ranks = torch.tensor([[i + 1 if i < len(case["terms"]) else 0 for i in range(number)]] * len(similarities))
-    temperatures = [t for t, _, _ in case["terms"]]
+    temperatures = [t for t, *_ in case["terms"]]
     losses = [
         ranked_info_nce(similarities, ranks, [RankTerm(t, where) for t in temperatures], over_positives=over_positives)
         for where in ("in", "out")

@@ -1,9 +1,13 @@
 """`rince analyse`: its files, what it measures on a trained run, and what it refuses."""
 
 import csv
+import importlib.util
 import json
 import math
+import shutil
+from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from PIL import Image
@@ -11,11 +15,16 @@ from safetensors.torch import load_file
 
 from rince import RankTerm
 from rince.analysis import equilibrium_line, normal_negatives, trade_off
-from rince.analysis.measure import _Compared, _predict, _tenths, analyse_run
+from rince.analysis.measure import Compared, _predict, _tenths, analyse_run
 from rince.config import load_recipe
+from rince.errors import DataError
+from rince.evaluation.trained import open_trained
 from rince.hierarchy.taxonomy import load_taxonomy
 from rince.sources.images import load_images
+from rince.train.checkpoint import load_checkpoint
 from train.tiny import rince, write_recipe
+
+SCRIPTS = Path(__file__).parents[2] / "scripts"
 
 
 def rows(path):
@@ -102,7 +111,7 @@ def test_bad_input_gives_one_clear_message(words, message, tmp_path, monkeypatch
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("analyse")
-    rince("train", write_recipe(folder), "--out", folder / "run")
+    rince("train", write_recipe(folder, save={"every_steps": 3, "keep": 3}), "--out", folder / "run")
     return folder / "run"
 
 
@@ -147,6 +156,102 @@ def test_similarities_and_violations_are_near_those_of_all_pairs(run, found):
     assert len(found.negatives) == pytest.approx(64 * float((ranks == 0).double().mean()), abs=5)
 
 
+def nearest_by_hand(run, file):
+    """Share of test and of training images of a checkpoint whose nearest training image is of their class, by numpy."""
+    opened = open_trained(run, accelerator="cpu", file=file)
+    vectors, labels = {}, {}
+    for split in ("train", "test"):
+        images = opened.open(split)
+        with torch.no_grad():
+            found = opened.encoder(images.plain(torch.arange(len(images))), with_features=True)[1].double().numpy()
+        vectors[split] = found / np.linalg.norm(found, axis=1, keepdims=True)
+        labels[split] = images.labels.numpy()
+    shares = {}
+    for split in ("train", "test"):
+        cosines = vectors[split] @ vectors["train"].T
+        if split == "train":
+            np.fill_diagonal(cosines, -2)
+        shares[split] = float((labels["train"][cosines.argmax(axis=1)] == labels[split]).mean())
+    return shares
+
+
+def test_a_trajectory_is_of_the_checkpoints_that_were_kept(run, found, tmp_path):
+    names = [f"step-{step:07d}.ckpt" for step in (3, 7, 14)]  # an eighth, a quarter, a half of 28 steps
+    assert sorted(path.name for path in run.glob("*.ckpt")) == ["last.ckpt", *names]
+    said = rince("analyse", "run", run, "--checkpoints", "--out", tmp_path).stdout
+    assert f"wrote {tmp_path}/trajectory.csv" in said
+    check_pictures(tmp_path, "trajectory")
+    lines = rows(tmp_path / "trajectory.csv")
+    assert [line["step"] for line in lines] == [3, 7, 14, 28]
+    for line, file in zip(lines, [*names, "last.ckpt"], strict=True):
+        for split, share in nearest_by_hand(run, file).items():
+            assert line[f"{split}/class/recall@1"] == pytest.approx(share, abs=0.006)  # one of 200, if two are as near
+            assert line[f"{split}/class/recall@1"] <= line[f"{split}/group/recall@1"]
+    for finding in found.ranks:
+        assert lines[-1][f"similarity/{finding.rank}"] == pytest.approx(finding.after, abs=1e-5)
+        assert lines[-1][f"violated/{finding.rank}"] == pytest.approx(finding.violated, abs=2e-3)
+    assert lines[-1]["similarity/negative"] == pytest.approx(found.negatives_after, abs=1e-5)
+
+
+def test_a_kept_checkpoint_is_a_whole_one(run, tmp_path):
+    """In the place of the last one, a run goes on from it, and comes to the same end."""
+    again = tmp_path / "run"
+    shutil.copytree(run, again)
+    shutil.copy(run / "step-0000014.ckpt", again / "last.ckpt")
+    rince("train", "--resume", again)
+    assert (again / "metrics.jsonl").read_bytes() == (run / "metrics.jsonl").read_bytes()
+    one, other = (load_checkpoint(folder / "last.ckpt", {"encoder", "bank"}) for folder in (run, again))
+    assert one["step"] == other["step"] == 28
+    for part in ("encoder", "bank", "twin"):
+        assert all(torch.equal(other[part][name], value) for name, value in one[part].items())
+
+
+def test_without_kept_checkpoints_there_is_no_trajectory(run, tmp_path):
+    shutil.copytree(run, tmp_path / "run", ignore=shutil.ignore_patterns("step-*"))
+    done = rince("analyse", "run", tmp_path / "run", "--checkpoints", check=False)
+    assert done.returncode == 2
+    assert "has kept no checkpoint on the way; train it with save.keep=6" in done.stderr
+
+
+def test_the_gap_of_two_rows_is_drawn_against_steps(tmp_path, capsys):
+    spec = importlib.util.spec_from_file_location("draw_trajectory", SCRIPTS / "draw_trajectory.py")
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+
+    def written(name, *values):
+        path = tmp_path / name
+        lines = [f"{step},{value},{2 * value},0.5" for step, value in zip((10, 20, 40), values, strict=True)]
+        head = "step,test/class/recall@1,test/superclass/recall@1,train/class/recall@1"
+        path.write_text("\n".join([head, *lines]) + "\n")
+        return str(path)
+
+    ours = [written("a", 0.1, 0.2, 0.3), written("b", 0.1, 0.2, 0.35)]
+    theirs = [written("c", 0.11, 0.19, 0.27), written("d", 0.11, 0.19, 0.27)]
+    out = tmp_path / "gap.svg"
+    script.main(["cifar100", "RINCE-in", "SCL-in", "--ours", *ours, "--theirs", *theirs, "--out", str(out)])
+    said = capsys.readouterr().out
+    assert "class: 10: -1.0, 20: +1.0, 40: +5.5; the paper +4.4" in said
+    assert "superclass: 10: -2.0, 20: +2.0, 40: +11.0; the paper +4.3" in said
+    assert out.read_text().count("the paper") == 1  # one legend for both panels
+    assert script.gaps(*([Path(name) for name in names] for names in (ours, theirs)))["class"][40] == [
+        pytest.approx(3.0),
+        pytest.approx(8.0),
+    ]
+    with pytest.raises(DataError, match="2 files of ours and 1 of theirs"):
+        script.gaps([Path(name) for name in ours], [Path(theirs[0])])
+    (tmp_path / "e").write_text("nothing\n1\n")
+    with pytest.raises(DataError, match="e is no trajectory"):
+        script.gaps([tmp_path / "e"], [Path(theirs[0])])
+
+
+def test_a_short_run_is_not_at_rest(run, found):
+    told = rince("analyse", "run", run).stdout
+    assert "not yet at rest: rank" in told
+    assert found.at_rest.holds is False
+    kept = json.loads((run / "analysis" / "analysis.json").read_text())["at_rest"]
+    assert (kept["holds"], len(kept["moved"])) == (False, 3)
+
+
 def test_shares_of_the_push_are_shares(found):
     pushed = found.pushed
     assert pushed.by_rank.sum(dim=1).tolist() == pytest.approx([1] * 3)
@@ -176,7 +281,7 @@ def test_the_prediction_is_the_mean_equilibrium_of_the_classes(found):
     classes = torch.tensor([0, 0, 1])
     similarities = torch.tensor([[near, 0.0, *negatives] for near in (0.85, 0.95, 0.6)])
     ranks = torch.tensor([[1, 2, 0, 0, 0, 0, 0]] * 3, dtype=torch.int8)
-    compared = _Compared(similarities, similarities, ranks, classes, torch.zeros(7, dtype=torch.int64))
+    compared = Compared(similarities, similarities, ranks, classes, torch.zeros(7, dtype=torch.int64))
     predicted, counts = _predict(compared, (RankTerm(0.1), RankTerm(0.2)), "mean")
     line = equilibrium_line(torch.tensor([0.9, 0.6]).double(), (0.1, 0.2), torch.tensor(negatives).double())
     assert predicted[1] == pytest.approx(float(2 * line[0] + line[1]) / 3, abs=1e-6)

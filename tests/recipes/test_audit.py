@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 import torch
+from matplotlib.figure import Figure
 from PIL import Image
 
-from rince.analysis.audit import audit
+from rince.analysis.audit import audit, draw_similarities
 from rince.config import load_recipe
 from rince.sources.images import load_images
 from rince.train.checkpoint import load_checkpoint
@@ -77,3 +78,13 @@ def test_ranks_between_samples_train_with_sample_ids_in_the_bank(tmp_path):
     assert done.returncode == 2
     assert "ranks samples, not classes" in done.stderr
     assert torch.isfinite(load_checkpoint(tmp_path / "run" / "last.ckpt", {"bank"})["bank"]["keys"]).all()
+
+
+@pytest.mark.parametrize(("classes", "scale"), [(4, "linear"), (80, "log")])
+def test_a_few_pairs_have_an_axis_of_whole_numbers(classes, scale):
+    vectors = torch.nn.functional.normalize(torch.randn(classes, 5, generator=torch.Generator().manual_seed(0)), dim=1)
+    axes = Figure().subplots()
+    draw_similarities(vectors @ vectors.T, 0.4, axes)
+    assert axes.get_yscale() == scale
+    assert scale == "log" or all(tick == round(tick) for tick in axes.get_yticks())
+    assert sum(bar.get_height() for bar in axes.patches) == classes * (classes - 1)

@@ -2,23 +2,32 @@
 
 import csv
 import hashlib
+import io
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
+from xml.etree import ElementTree
 
+import numpy as np
 import pytest
+import torch
 import yaml
 from safetensors.torch import load_file
 
 from rince import __version__ as version
 from rince import reproduce
-from rince.errors import ConfigError
+from rince.errors import ConfigError, DataError
 from rince.evaluation.paired import paired_difference
+from rince.evaluation.queries import read_queries
 from rince.report import tables
 from rince.report.differences import between, unpacked
+from rince.report.kept import thinned_log
+from train.forked import Forked
 from train.tiny import TINY, rince, write_recipe
 
 LOADED = """
@@ -59,7 +68,72 @@ def table(tmp_path, monkeypatch):
     for module in (tables, reproduce):
         monkeypatch.setattr(module, "paper_tables", lambda: written)
     monkeypatch.setitem(reproduce.HUB, "fashion", "fashion")
+    monkeypatch.setattr(reproduce, "subprocess", SimpleNamespace(Popen=Forked, STDOUT=subprocess.STDOUT))
     return path
+
+
+def check_that_a_summary_of_before_counts(whole, rows, tmp_path):
+    """By the runs of `whole`, two rows with seeds 1 and 2, told apart as if each seed had been run on another machine."""
+    first, second = tmp_path / "machine 1", tmp_path / "machine-2"
+    for out, seed in ((first, 1), (second, 2)):
+        for row in ("first", "tau2-0.4"):
+            shutil.copytree(whole / "runs" / row / f"seed-{seed}", out / "runs" / row / f"seed-{seed}")
+    rince("reproduce", "tiny", "--out", first, *rows, "--seeds", 1)
+    kept = first / "summary"
+    assert str(first) not in (kept / "first-seed-1.json").read_text()  # no place of this machine
+    told = rince("reproduce", "tiny", "--out", second, *rows, "--seeds", 1, "--seeds", 2, "--kept", kept).stdout
+    assert "4 runs, 4 of them done already" in told
+    assert (second / "table.csv").read_text() == (whole / "table.csv").read_text()
+    (grown, grown_seeds), (one, one_seeds) = (
+        unpacked((out / "summary" / "queries.npz").read_bytes()) for out in (second, whole)
+    )
+    assert grown_seeds == one_seeds
+    for row, values in one.items():
+        for metric, tensor in values.items():
+            torch.testing.assert_close(grown[row][metric], tensor, rtol=2e-3, atol=1e-6)
+    for name in ("precision-recall.csv", "first-seed-1.log.csv", "tau2-0.4-seed-2.log.csv", "first-seed-1.curves.csv"):
+        assert (second / "summary" / name).read_text() == (whole / "summary" / name).read_text()
+    # The grown summary is enough by itself; where it was grown from is not needed any more. What a run has saved and
+    # logged on its way is no matter.
+    path = second / "summary" / "tau2-0.4-seed-2.json"
+    run = json.loads(path.read_text())
+    run["recipe"]["save"]["keep"] = 2
+    path.write_text(json.dumps(run))
+    grown_of = ["--kept", second / "summary", "--dry-run"]
+    dry = rince("reproduce", "tiny", "--out", tmp_path / "3", *rows, "--seeds", 2, *grown_of)
+    assert "nothing to do" in dry.stdout
+    # A row of other settings is another row.
+    path = second / "summary" / "first-seed-2.json"
+    run = json.loads(path.read_text())
+    run["recipe"]["loss"]["terms"][1]["temperature"] = 0.99
+    path.write_text(json.dumps(run))
+    again = rince("reproduce", "tiny", "--out", tmp_path / "4", *rows, "--seeds", 2, *grown_of)
+    assert "first-seed-2.json is of another recipe" in again.stderr
+    assert "1 runs to do" in again.stdout
+    # Left out, it is run again, and the mean that it was part of no longer counts.
+    asked = reproduce.Reproduction("tiny", None, tmp_path / "5", None, ["first"], [1, 2], kept=second / "summary")
+    assert [asked.is_done(job) for job in asked.plan()] == [True, False]
+    means, _ = asked._means_before()
+    assert [row for row, values in means.items() if values] == ["τ₂ = 0.4"]
+    asked.run([job for job in asked.plan() if asked.is_done(job)], print)
+    with (tmp_path / "5" / "table.csv").open(encoding="utf-8") as file:
+        assert {line["seeds"] for line in csv.DictReader(file) if line["recipe"] == "first"} == {"1"}
+    # A summary that does not know what its rows did with every query counts all the same.
+    (second / "summary" / "queries.npz").unlink()
+    old = rince("reproduce", "tiny", "--out", tmp_path / "6", *rows, "--seeds", 1, "--kept", second / "summary")
+    assert "has no queries.npz: its runs count, but not in differences query by query" in old.stderr
+    assert "2 runs, 2 of them done already" in old.stdout
+    assert not (tmp_path / "6" / "differences.csv").exists()
+    none = rince("reproduce", "tiny", "--out", tmp_path / "7", "--kept", whole, check=False)
+    assert none.returncode == 2
+    assert "is no summary of a table: it has no file of a run" in none.stderr
+    # Other training samples are refused where they meet.
+    changed = json.loads((kept / "first-seed-1.json").read_text())
+    changed["environment"]["data"]["train"] = "0" * 64
+    (kept / "first-seed-1.json").write_text(json.dumps(changed))
+    met = rince("reproduce", "tiny", "--out", second, *rows, "--seeds", 2, "--kept", kept, check=False)
+    assert met.returncode == 2
+    assert "were trained on different samples" in met.stderr
 
 
 def test_a_table_is_run_and_only_what_is_left_is_run_again(table, tmp_path):
@@ -105,9 +179,66 @@ def test_a_table_is_run_and_only_what_is_left_is_run_again(table, tmp_path):
         assert float(row["difference"]) == pytest.approx((sum(means[:2]) - sum(means[2:])) / 2, abs=1e-4)
     assert any(line.startswith("| difference, after the head |") for line in two_seeds)
     # What is kept is enough: without the runs, for any two rows.
-    means = unpacked((out / "summary" / "queries.npz").read_bytes())
+    means, _ = unpacked((out / "summary" / "queries.npz").read_bytes())
     (again,) = between(means, [("first", "τ₂ = 0.4")], list(found))
     assert again.cells["retrieval/group/map"].mean == pytest.approx(-float(found["retrieval/group/map"]["difference"]))
+    check_that_curves_are_means_over_seeds(out)
+    check_that_a_picture_that_was_not_written_is_drawn_again(out)
+    check_that_a_summary_of_before_counts(out, rows, tmp_path)
+
+
+def check_that_curves_are_means_over_seeds(out):
+    """Of two rows with seeds 1 and 2, by what `rince evaluate` has left in their folders."""
+    with (out / "precision-recall.csv").open(encoding="utf-8") as file:
+        found = list(csv.DictReader(file))
+    of_runs = [
+        [json.loads((out / "runs" / row / f"seed-{n}" / "figures.json").read_text())["curves"] for n in (1, 2)]
+        for row in ("first", "tau2-0.4")
+    ]
+    points = {level: len(curve["recall"]) for level, curve in of_runs[0][0].items()}
+    assert len(found) == sum(points.values()) > 100
+    for level in points:
+        lines = [line for line in found if line["level"] == level]
+        for column, runs in zip(("first", "τ₂ = 0.4"), of_runs, strict=True):
+            expected = np.mean([run[level]["precision"] for run in runs], axis=0)
+            assert [float(line[column]) for line in lines] == pytest.approx(expected.tolist(), abs=2e-4)
+        assert [float(line["recall"]) for line in lines] == pytest.approx(of_runs[0][0][level]["recall"], abs=1e-4)
+    picture = ElementTree.fromstring((out / "precision-recall.svg").read_text("utf-8"))
+    texts = {"".join(each.itertext()).strip() for each in picture.iter("{http://www.w3.org/2000/svg}text")}
+    assert {"first", "τ₂ = 0.4", *points} <= texts
+    assert "[precision-recall.svg](precision-recall.svg)" in (out / "summary" / "table.md").read_text()
+    assert {path.name for path in out.glob("precision-recall*")} <= {p.name for p in (out / "summary").iterdir()}
+
+
+def check_that_a_picture_that_was_not_written_is_drawn_again(out):
+    """As when the disk is full at the last of both pictures."""
+    picture, numbers = out / "summary" / "precision-recall.svg", out / "summary" / "precision-recall.csv"
+    whole = picture.read_bytes()
+    numbers.unlink(), picture.unlink(), picture.mkdir()  # where no file can be written
+    command = ("reproduce", "tiny", "--out", out, "--rows", "first", "--seeds", 1)
+    assert rince(*command, check=False).returncode == 2
+    picture.rmdir()
+    rince(*command)
+    assert picture.read_bytes() == whole
+    assert numbers.read_text("utf-8") == (out / "precision-recall.csv").read_text("utf-8")
+
+
+def test_a_kept_log_is_short_and_its_lines_are_means(tmp_path):
+    assert thinned_log(tmp_path) == ""  # a method that trains nothing
+    lines = [{"step": n, "epoch": n // 100, "lr": 0.1, "loss": 5 - n / 300, "queries/1": 64} for n in range(1000)]
+    lines[999] |= {"validation/loss": 4.25}
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    text = thinned_log(tmp_path)
+    assert len(text) < 30_000
+    kept = list(csv.DictReader(io.StringIO(text)))
+    assert list(kept[0]) == ["step", "epoch", "lr", "loss", "validation/loss"]
+    assert [float(line["step"]) for line in kept] == [5 * n + 2 for n in range(200)]
+    assert [float(line["loss"]) for line in kept] == pytest.approx(
+        [5 - (5 * n + 2) / 300 for n in range(200)], abs=1e-3
+    )
+    assert [line["validation/loss"] for line in kept] == [""] * 199 + ["4.25"]
+    (tmp_path / "metrics.jsonl").write_text(json.dumps(lines[7]) + "\n")
+    assert thinned_log(tmp_path).splitlines() == ["step,epoch,lr,loss", "7,0,0.1,4.977"]
 
 
 def test_a_row_that_fails_does_not_stop_the_others(table, tmp_path):
@@ -122,13 +253,24 @@ def test_a_row_that_fails_does_not_stop_the_others(table, tmp_path):
     assert not lines[2].startswith("| first | (")
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1])
+def test_whatever_asks_it_to_stop_stops_it_as_ctrl_c_does(number):
+    before = signal.signal(number, signal.SIG_DFL)  # under nohup it is ignored
+    try:
+        with pytest.raises(KeyboardInterrupt), reproduce._stop_signals():
+            signal.raise_signal(number)
+        assert signal.getsignal(number) == signal.SIG_DFL
+    finally:
+        signal.signal(number, before)
+
+
 def test_an_interrupted_table_goes_on_where_it_was(table, tmp_path):
     recipe = yaml.safe_load((tmp_path / "tiny.yaml").read_text()) | {"train": {"epochs": 30, "batch": 32}}
     (tmp_path / "tiny.yaml").write_text(yaml.safe_dump(recipe))
     out = tmp_path / "out"
     arguments = ["reproduce", "tiny", "--out", str(out), "--rows", "first", "--seeds", "1"]
     code = LOADED.format(table=str(table), arguments=arguments)
-    process = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True)
+    process = Forked([sys.executable, "-c", code], stderr=subprocess.PIPE)  # whose own are new ones
     checkpoint = out / "runs" / "first" / "seed-1" / "last.ckpt"
     until = time.monotonic() + 60
     while not checkpoint.exists() and time.monotonic() < until:
@@ -220,6 +362,16 @@ def test_a_run_is_done_when_the_numbers_of_its_table_are_there(tmp_path):
     assert not done(["outliers/b/auroc"], outliers=("a/b",))
 
 
+def test_what_cannot_be_read_is_neither_trained_anew_nor_left_out_of_the_table(tmp_path):
+    job = reproduce.Job("r", 1, "vectors/rince-in", (), tmp_path)
+    assert not reproduce.is_done(job)
+    assert read_queries(tmp_path) is None
+    for name, read in (("results.json", reproduce.is_done), ("queries.safetensors", lambda _: read_queries(tmp_path))):
+        (tmp_path / name).mkdir()  # opened, it is an error of the system
+        with pytest.raises(DataError, match=f"{name} cannot be read: Is a directory"):
+            read(job)
+
+
 def test_tables_on_imagenet_name_their_outliers_by_lists(tmp_path):
     for name in ("imagenet", "awa2", "tiny-imagenet"):
         (tmp_path / name).mkdir()
@@ -260,6 +412,24 @@ def test_a_table_of_ours_has_its_settings_and_its_seeds_and_no_scale(tmp_path):
         reproduce.Reproduction("definitions", "reduced", tmp_path).plan()
 
 
+def test_a_scale_may_have_seeds_of_its_own(tmp_path):
+    data = tmp_path / "data"
+    for name in ("cifar100", "cifar10", "tiny-imagenet"):
+        (data / name).mkdir(parents=True)
+
+    def seeds_at(table, scale):
+        jobs = reproduce.Reproduction(table, scale, tmp_path, data=data).plan()
+        return {row: [job.seed for job in jobs if job.row == row] for row in dict.fromkeys(job.row for job in jobs)}
+
+    long = seeds_at("cifar100", "long")
+    several = {row for row, seeds in long.items() if seeds == [123, 546, 937]}
+    assert several == {"SCL-in", "SCL-out", "RINCE-out-in", "RINCE-in"}
+    assert len(long) == 15
+    assert all(seeds == [123] for row, seeds in long.items() if row not in several)
+    assert set(map(len, seeds_at("cifar100", "reduced").values())) == {3}
+    assert list(seeds_at("temperature", "long").values()) == [[123]] * 4
+
+
 def test_rows_of_one_scale_alone(tmp_path):
     data = tmp_path / "data"
     for name in ("cifar100", "cifar10", "tiny-imagenet"):
@@ -274,3 +444,13 @@ def test_rows_of_one_scale_alone(tmp_path):
     assert not any("paper" in job.commands[1] for job in jobs)  # the paper's probe draws crops, and features have none
     with pytest.raises(ConfigError, match="no scale 'pretrained'"):
         reproduce.Reproduction("imagenet100", "pretrained", tmp_path, data).plan()
+
+
+def test_what_is_computed_first_is_told_with_its_time():
+    lines = ["features   10 images", "           once: about 3 s", "features   10 images", "           once: about 4 s"]
+    assert "\n".join(
+        reproduce._each_once([*lines, "features   9 images: kept", "features   9 images: kept"])
+    ).splitlines() == [
+        *lines,
+        "features   9 images: kept",
+    ]

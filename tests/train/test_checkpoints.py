@@ -1,11 +1,13 @@
 """A checkpoint that is not as it was written, or that no run can have written, is refused before anything is built."""
 
 import random
+import shutil
 
 import pytest
 import torch
 
 from rince.errors import DataError
+from rince.evaluation.trained import open_trained
 from rince.train.checkpoint import FORMAT, UNSEALED, bytes_of, load_checkpoint, save_checkpoint
 from train.tiny import rince, write_recipe
 
@@ -73,6 +75,7 @@ def test_one_of_before_there_were_seals_is_read_by_what_its_archive_knows(tmp_pa
         ("bank", "nothing"),
         ("optimizer", {}),
         ("optimizer", {"state": {}, "param_groups": []}),
+        ("optimizer", {"state": {}, "param_groups": [{"params": 0}]}),
         ("optimizer", {"state": {5: {}}, "param_groups": [{"params": [0]}]}),
         ("optimizer", {"state": {0: {"momentum_buffer": "x"}}, "param_groups": [{"params": [0]}]}),
         ("groups", []),
@@ -92,40 +95,85 @@ def test_what_no_run_has_written_is_refused(tmp_path, key, value):
         load_checkpoint(tmp_path / "last.ckpt", {"encoder"})
 
 
-def without_memory(state):
-    state["optimizer"]["state"] = {}
+def put(*places, to):
+    """Changes one thing in a state."""
+
+    def change(state):
+        *way, last = places
+        for place in way:
+            state = state[place]
+        state[last] = to(state.get(last)) if callable(to) else to
+
+    return change
 
 
-def other_memory(state):
-    state["optimizer"]["state"][0]["momentum_buffer"] = torch.ones(3)
+def first(kind):
+    """The first tensor of a module as another kind."""
+    return lambda tensors: {name: each.to(kind) if i == 0 else each for i, (name, each) in enumerate(tensors.items())}
 
 
-def too_far(state):
-    state["step"] = 99
+MOMENTUM = ("optimizer", "state", 0, "momentum_buffer")
+GROUP = ("optimizer", "param_groups", 0)
+CHANGES = [
+    (put("optimizer", "state", to={}), "its optimizer has remembered nothing"),
+    (put(*MOMENTUM, to=torch.ones(3)), "momentum_buffer of weight 0 is torch.float32 of shape (3,)"),
+    (put(*MOMENTUM, to=lambda old: old.to(torch.complex64)), "momentum_buffer of weight 0 is torch.complex64"),
+    (put("step", to=99), "is of step 99, and its run has 3"),
+    (put(*GROUP, "params", to=[]), "must be what an optimizer has remembered"),
+    (put(*GROUP, "lr", to="x"), "'lr' of its optimizer is 'x'"),
+    (put(*GROUP, "lr", to=float("nan")), "'lr' of its optimizer is nan"),
+    (put(*GROUP, "momentum", to=0.1), "'momentum' of its optimizer is 0.1"),
+    (put("metrics_position", to=1), "has no line that ends where its checkpoint says"),
+    (put("encoder", to=first(torch.int64)), "of its encoder is torch.int64, and must be torch.float32"),
+    (put("encoder", to=first(torch.complex64)), "of its encoder is torch.complex64, and must be torch.float32"),
+    (put("bank", to=first(torch.int64)), "of its bank is torch.int64"),
+    (put("steps_per_epoch", to=9), "'steps_per_epoch' is 9, and must be 7"),
+    (put("shape", to=[10**12]), "'shape' must be whole numbers from 1 on"),
+    (put("shape", to=[1, 17, 16]), "'shape' is [1, 17, 16], and must be [1, 16, 16]"),
+    (put("groups", to=[10**12]), "'groups' must be whole numbers from 1 on"),
+    (put("groups", to=[11]), "'groups' is [11], and must be"),
+    (put("features", to=3), "'features' is 3, and must be"),
+    (put("precision", to={"a": 1}), "{'a': 1} is no state of its precision"),
+    (put("best", to={"step": 10**9, "score": 0.5}), "its best step is after its last"),
+    (put("more", to={"weight": torch.ones(2)}), "nothing takes its 'more'"),
+]
 
 
-def without_weights(state):
-    state["optimizer"]["param_groups"][0]["params"] = []
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("trained")
+    rince("train", write_recipe(folder), "train.max_steps=3", "--out", folder / "run")
+    return folder / "run"
+
+
+def changed(trained, folder, change):
+    run = shutil.copytree(trained, folder / "run")
+    state = torch.load(run / "last.ckpt", weights_only=True)
+    change(state)
+    save_checkpoint(run / "last.ckpt", state)
+    return run
+
+
+@pytest.mark.parametrize(("change", "message"), CHANGES, ids=[message[:40] for _, message in CHANGES])
+def test_what_does_not_fit_the_run_is_refused_without_a_traceback(trained, tmp_path, change, message):
+    run = changed(trained, tmp_path, change)
+    done = rince("train", "--resume", run, check=False)
+    assert done.returncode == 2
+    assert message in done.stderr
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (without_memory, "its optimizer has remembered nothing"),
-        (other_memory, "momentum_buffer of weight 0 is"),
-        (too_far, "is of step 99, and its run has 3"),
-        (without_weights, "must be what an optimizer has remembered"),
+        (put("encoder", to=first(torch.int64)), "of its encoder is torch.int64"),
+        (put("step", to=10**9), "is of step 1000000000, which is more than its run has"),
+        (put("shape", to=[10**12]), "'shape' must be whole numbers from 1 on"),
     ],
 )
-def test_what_does_not_fit_the_run_is_refused_without_a_traceback(tmp_path, change, message):
-    run = tmp_path / "run"
-    rince("train", write_recipe(tmp_path), "train.max_steps=3", "--out", run)
-    state = torch.load(run / "last.ckpt", weights_only=True)
-    change(state)
-    save_checkpoint(run / "last.ckpt", state)
-    done = rince("train", "--resume", run, check=False)
-    assert done.returncode == 2
-    assert message in done.stderr
+def test_nor_is_it_judged(trained, tmp_path, change, message):
+    with pytest.raises(DataError) as refused:
+        open_trained(changed(trained, tmp_path, change))
+    assert message in str(refused.value)
 
 
 def test_bytes_are_those_of_all_tensors():

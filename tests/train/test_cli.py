@@ -1,13 +1,16 @@
 """The command line: what it prints, and exit code 2 with one message for bad input."""
 
 import json
+import re
 
 import pytest
 import torch
 import yaml
 from PIL import Image
+from typer.testing import CliRunner
 
-from rince.cli import main
+from rince import __version__ as rince_version
+from rince.cli import app, main
 from rince.config import load_recipe, recipe_names
 from train.tiny import STEPS, rince, write_recipe
 
@@ -24,14 +27,23 @@ def test_show_cp_validate(tmp_path):
     assert yaml.safe_load(text)["train"]["epochs"] == load_recipe("cifar100/rince-in", ["scale=reduced"]).train.epochs
     copy = tmp_path / "mine.yaml"
     rince("cp", "cifar100/rince-in", copy, "scale=reduced")
-    assert load_recipe(copy) == load_recipe("cifar100/rince-in", ["scale=reduced"])
-    assert "is valid: cifar100/rince-in, contrast, " in rince("validate", copy).stdout
+    mine = {"name": "mine", "about": "", "paper": None}  # it will be changed: no row of the paper, nor a seed of one
+    assert load_recipe(copy) == load_recipe("cifar100/rince-in", ["scale=reduced"]).model_copy(update=mine)
+    assert "is valid: mine, contrast, " in rince("validate", copy).stdout
     assert rince("cp", "demo/scl-in", copy, check=False).returncode == 2
+    whole = tmp_path / "whole.yaml"
+    rince("cp", "cifar100/rince-in", whole, "train.batch=64")
+    for scale in ("full", "long", "reduced"):
+        changes = [f"scale={scale}", "train.batch=64"]
+        expected = load_recipe("cifar100/rince-in", changes).model_copy(update=mine | {"name": "whole"})
+        assert load_recipe(whole, changes[:1]) == expected
 
 
 def test_dry_run_says_what_will_happen(tmp_path):
     plan = rince("train", "demo/rince-in", "--dry-run").stdout
     assert "6,000 training images, 10 classes" in plan
+    assert "split 'test': 2,000 images to judge on" in plan
+    assert re.search(r"^time {7}(about|very roughly) .* of training, here", plan, flags=re.MULTILINE)
     assert "2: τ 0.225, in; 245.8 positives expected in the bank" in plan  # 8 of 9 siblings' worth: 2048 · (12 / 100)
     assert "empty for 1 of 10 classes: Bag" in plan
     assert "15 epochs of 93 steps of 64 images: 1,395 steps" in plan
@@ -71,7 +83,7 @@ def test_the_run_folder(tmp_path):
         (["train", "demo/rince-in", "scale=reduced", "--dry-run"], "has no block `reduced:`"),
         (
             ["train", "demo/rince-in", "scale=tiny", "--dry-run"],
-            "scale must be full, reduced or pretrained, got 'tiny'",
+            "scale must be full, long, reduced or pretrained, got 'tiny'",
         ),
         (["train", "demo/rince-in", "--out", "/proc/no"], "cannot write the run folder /proc/no"),
         (["train", "--resume", "/no/such"], "/no/such is no run: it has no recipe.yaml"),
@@ -171,3 +183,33 @@ def test_a_package_that_is_not_installed_is_named(capsys):
         main(missing)
     assert stopped.value.code == 2
     assert "this needs the package safetensors.torch: pip install" in capsys.readouterr().err
+
+
+def shell(*words):
+    """The command line in this process."""
+    return CliRunner().invoke(app, list(map(str, words)), prog_name="rince")
+
+
+def test_the_version():
+    assert shell("--version").output == f"rince {rince_version}\n"
+
+
+def test_the_tab_key_knows_recipes_and_keys(monkeypatch):
+    def completed(line):
+        words = line.split(" ")
+        monkeypatch.setenv("_RINCE_COMPLETE", "complete_bash")
+        monkeypatch.setenv("COMP_WORDS", line)
+        monkeypatch.setenv("COMP_CWORD", str(len(words) - 1))
+        return shell().output.split()
+
+    assert completed("rince train demo/r") == ["demo/rince-in"]
+    assert "train.epochs=" in completed("rince train demo/rince-in train.e")
+    assert completed("rince exp") == ["explain", "export"]
+
+
+def test_commands_end_with_the_next_one(tmp_path):
+    copy = tmp_path / "mine.yaml"
+    assert shell("cp", "demo/rince-in", copy).stderr == f"next: edit it, then: rince train {copy} --dry-run\n"
+    assert shell("validate", copy).stderr == f"next: rince train {copy} --dry-run\n"
+    assert "next: rince train RECIPE" in shell("ls").stderr
+    assert shell("explain", "train.epochs").stdout.startswith("train.epochs\n  passes over")

@@ -171,6 +171,13 @@ def test_a_network_with_a_head_of_its_own_keeps_it(tmp_path, head):
     assert not (tmp_path / "b").exists()
 
 
+def test_ranks_by_several_labels_of_a_sample(tmp_path):
+    """Sample by sample, the groups above its class as its labels."""
+    sets = [PATHS[label].split("/") for label in Photos().targets]
+    run = fitted(tmp_path / "run", rank_source=rince.LabelSetRanks(sets, thresholds=[1.0, 0.5]))
+    assert all(line["queries/2"] > 0 for line in run.log if line["step"] > 2)
+
+
 def test_ranks_of_a_users_own(tmp_path):
     class ByParity:
         """Classes of one parity belong together."""

@@ -10,7 +10,8 @@ import pytest
 from rince.config import load_recipe
 from rince.errors import ConfigError
 from rince.train.record import LOCK, locked, new_run
-from train.tiny import rince, rince_process, write_recipe
+from train.forked import Forked, rince_forked
+from train.tiny import rince, write_recipe
 
 # Starts a run as soon as both are there, so that they meet where the folder is made.
 START_TOGETHER = """
@@ -34,11 +35,10 @@ def test_of_two_starts_in_one_folder_one_trains_and_the_other_is_told(tmp_path):
     recipe, run = write_recipe(tmp_path), tmp_path / "run"
     rince("train", recipe, "--out", tmp_path / "alone")
     starts = [
-        subprocess.Popen(
+        Forked(
             [sys.executable, "-c", START_TOGETHER, tmp_path, f"ready-{n}", "train", recipe, "--out", run],
             stderr=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
-            text=True,
         )
         for n in (1, 2)
     ]
@@ -64,7 +64,7 @@ def test_whoever_comes_later_opens_the_same_lock(tmp_path):
 
 def test_after_a_kill_the_folder_is_free(tmp_path):
     run = tmp_path / "run"
-    process = rince_process("train", write_recipe(tmp_path), "--out", run, stderr=subprocess.DEVNULL)
+    process = rince_forked("train", write_recipe(tmp_path), "--out", run, stderr=subprocess.DEVNULL)
     while not (run / "last.ckpt").exists():
         time.sleep(0.005)
     process.send_signal(signal.SIGKILL)
@@ -77,9 +77,17 @@ def test_nothing_is_put_into_a_folder_that_is_refused(tmp_path):
     with pytest.raises(ConfigError, match="is not empty"), new_run(tmp_path, load_recipe("demo/rince-in")):
         pytest.fail("it is not empty")
     assert [path.name for path in tmp_path.iterdir()] == ["photo.jpg"]
+    (folder := tmp_path / "other").mkdir()
+    for name in ("environment.json", "csv"):
+        (folder / name).write_text("mine")
+        with pytest.raises(ConfigError, match="is not empty"), new_run(folder, load_recipe("demo/rince-in")):
+            pytest.fail("it is not empty")
+        (folder / name).unlink()
 
 
-@pytest.mark.parametrize("left", [["recipe.yaml.0a1b2c3d.writing"], ["recipe.yaml"], ["recipe.yaml", "metrics.jsonl"]])
+@pytest.mark.parametrize(
+    "left", [["recipe.yaml.0a1b2c3d.writing"], ["recipe.yaml"], ["recipe.yaml", "metrics.jsonl", "csv/metrics.csv"]]
+)
 def test_a_start_that_saved_nothing_does_not_block_its_folder(tmp_path, left):
     recipe, run = write_recipe(tmp_path), tmp_path / "run"
     rince("train", recipe, "train.max_steps=3", "--out", tmp_path / "whole")
@@ -87,6 +95,7 @@ def test_a_start_that_saved_nothing_does_not_block_its_folder(tmp_path, left):
     (run / LOCK).touch()
     for name in left:
         whole = tmp_path / "whole" / name
+        (run / name).parent.mkdir(exist_ok=True)
         (run / name).write_bytes(whole.read_bytes() if whole.exists() else b"half")
     rince("train", recipe, "train.max_steps=3", "--out", run)
     assert (run / "metrics.jsonl").read_bytes() == (tmp_path / "whole" / "metrics.jsonl").read_bytes()

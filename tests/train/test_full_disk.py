@@ -132,6 +132,8 @@ def test_a_start_that_cannot_write_its_recipe_does_not_block_its_folder(tmp_path
         done = rince("train", recipe, "train.max_steps=3", "--out", run, check=False)
     assert done.returncode == 2
     assert "recipe.yaml: File too large" in done.stderr
+    assert "a file may have 0.0 MB at most: ulimit -f" in done.stderr
+    assert "free" not in done.stderr
     rince("train", recipe, "train.max_steps=3", "--out", run)
 
 
@@ -160,7 +162,8 @@ def test_what_judging_and_embedding_write_is_told_before_the_work(tmp_path, whol
     monkeypatch.setattr("rince.evaluation.lookup.embed", lambda *_, **__: pytest.fail("work was done"))
     folder = tmp_path / "a.parquet"
     folder.mkdir()
-    for out, why in ((folder, "it is a folder"), (tmp_path / "no" / "v.parquet", "there is no folder")):
+    (tmp_path / "file").touch()
+    for out, why in ((folder, "it is a folder"), (tmp_path / "file" / "v.parquet", "file is no folder")):
         done = rince("embed", run, "fashion", "--split", "test", "--out", out, check=False)
         assert (done.returncode, done.stdout) == (2, "")
         assert why in done.stderr
@@ -274,3 +277,18 @@ def test_a_checkpoint_is_on_the_disk_with_its_log(tmp_path, monkeypatch):
     assert (
         torch.load(run / "last.ckpt", weights_only=True)["metrics_position"] == (run / "metrics.jsonl").stat().st_size
     )
+
+
+def test_a_folder_that_is_whole_is_no_failure_though_something_empty_cannot_be_cleared(tmp_path, monkeypatch):
+    def refuse(*_, **__):
+        raise PermissionError(13, "Permission denied")
+
+    with written_folder(tmp_path / "out") as new:
+        (new / "one").write_text("1")
+        monkeypatch.setattr(os, "rmdir", refuse)
+    assert (tmp_path / "out" / "one").read_text() == "1"
+    assert not list(tmp_path.rglob("*.writing/*"))
+    monkeypatch.undo()
+    with pytest.raises(ConfigError, match="is not empty"), written_folder(tmp_path / "out"):
+        pytest.fail("it holds something whole")
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["one"]

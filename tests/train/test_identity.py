@@ -1,5 +1,6 @@
 """Two things meet only if they belong together: run and data, checkpoint and recipe, results and samples, rows of a table."""
 
+import json
 import shutil
 
 import numpy as np
@@ -150,6 +151,12 @@ def test_results_hold_the_content_of_the_samples_and_a_table_compares_it(root):
         beside_the_paper("cifar100", {"RINCE-in": [results], "SCL-in": [other]})
     older = {key: value for key, value in other.items() if key != "content"}  # does not say its own
     assert beside_the_paper("cifar100", {"RINCE-in": [results], "SCL-in": [older]}).rows
+    path, damaged = root / "whole" / "results.json", b"\xff"
+    path.write_text(json.dumps(results | {"data": other["content"]}), "utf-8")
+    assert "are of different samples; run `rince evaluate" in refused("report", root / "whole", "--out", root / "page")
+    for content in (damaged, b"[1]", b"{"):
+        path.write_bytes(content)
+        assert "are damaged" in refused("report", root / "whole", "--out", root / "page")
 
 
 def test_ranks_that_are_not_those_of_training_are_not_judged_by(tmp_path):

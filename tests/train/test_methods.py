@@ -33,6 +33,7 @@ METHODS = {
     },
     "fast-ap": {"method": {"kind": "fast-ap", "categories": 2}, **OWN_LOSS},
     "dropout": {"method": {"kind": "cross-entropy", "dropout": 0.3}, **OWN_LOSS},
+    "ranked batches": {"data": TINY["data"] | {"batches": "ranked", "balance": "classes", "validation": 0.1}},
     "plateau": PLATEAU,
     "cross-entropy-plateau": {
         "method": {"kind": "cross-entropy"},
@@ -93,16 +94,45 @@ def test_the_terms_of_two_heads_are_logged_and_mixed(tmp_path):
         assert 0 <= right <= 32
 
 
-@pytest.mark.parametrize("name", ["cross-entropy", "two-heads", "scl-two-heads", "triplet"])
+IN_BATCH = {"in-batch": {"method": {"kind": "in-batch"}, "bank": None}}  # candidates have gradients: by caching
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "cross-entropy",
+        "two-heads",
+        "scl-two-heads",
+        "triplet",
+        "in-batch",
+        "scl-two-heads in a batch",
+        "fast-ap",
+        "hierarchical-triplet",
+    ],
+)
 def test_a_batch_in_parts_has_the_gradient_of_the_whole(name, tmp_path):
     model = TINY["model"] | {"norm": "group"}
-    recipe = write_recipe(tmp_path, **METHODS[name], model=model)
+    recipe = write_recipe(tmp_path, **(METHODS | IN_BATCH)[name], model=model)
     # Two steps: after more, a unit that is barely on in one run and off in the other would show.
     rince("train", recipe, "train.max_steps=2", "--out", tmp_path / "whole")
     rince("train", recipe, "train.max_steps=2", "train.accumulate=4", "--out", tmp_path / "parts")
     whole, parts = state(tmp_path / "whole")["encoder"], state(tmp_path / "parts")["encoder"]
     for key, value in whole.items():
         assert parts[key] == pytest.approx(value, abs=1e-5), key
+
+
+def test_batch_norm_sees_a_part_only_where_it_is_told_to(tmp_path):
+    """Where candidates have gradients, a batch in parts promises those of the whole batch."""
+    recipe = write_recipe(tmp_path, **IN_BATCH["in-batch"])
+    command = ["train", recipe, "train.accumulate=2", "train.max_steps=1"]
+    for option in (["--out", tmp_path / "run"], ["--dry-run"]):
+        done = rince(*command, *option, check=False)
+        assert done.returncode == 2
+        assert "accept that with train.batch_norm=per-chunk" in done.stderr
+        assert not (tmp_path / "run").exists()
+    rince(*command, "train.batch_norm=per-chunk", "--out", tmp_path / "run")
+    statistics = state(tmp_path / "run")["encoder"]["backbone.stem.1.num_batches_tracked"]
+    assert statistics == 4  # two parts of two views
 
 
 @pytest.mark.parametrize(
@@ -114,7 +144,7 @@ def test_a_batch_in_parts_has_the_gradient_of_the_whole(name, tmp_path):
         ({"method": {"kind": "triplet", "margin": [1]}, "loss": None}, [], "did you mean 'margins'?"),
         ({"method": {"kind": "triplet", "margins": [1]}, "loss": None}, [], "gives 3 ranks but method.margins has 1"),
         (METHODS["hierarchical-triplet"], ["train.batch=33"], "train.batch must be anchors · (1 + near) + random"),
-        (METHODS["fast-ap"], ["train.accumulate=2"], "compares all samples of a batch"),
+        (METHODS["fast-ap"], ["train.batch_norm=per-chunk"], "is of train.accumulate, which is 1; leave it out"),
         (METHODS["fast-ap"], ["data.taxonomy=none"], "needs superclasses"),
         (METHODS["two-heads"], ["data.taxonomy=none"], "needs superclasses, and the classes of 'fashion' have none"),
         (
@@ -141,6 +171,43 @@ def test_a_loss_between_the_samples_of_a_batch_wants_one_device(tmp_path):
     assert not (tmp_path / "run").exists()
 
 
+def test_ranked_batches_within_a_batch_have_every_rank_from_the_first_step(tmp_path):
+    """No bank to hold the ranks: what a batch of 24 lacks no query has. Its samples come four of a class."""
+    data = TINY["data"] | {"batches": "ranked", "per_class": 4}
+    changes = {"method": {"kind": "in-batch"}, "bank": None, "train": {"epochs": 2, "batch": 24, "max_steps": 4}}
+    rince("train", write_recipe(tmp_path, **changes, data=data), "--out", tmp_path / "run")
+    steps = [line for line in lines(tmp_path / "run") if "loss" in line]
+    assert steps
+    for step in steps:
+        used = [value for name, value in step.items() if name.startswith("queries/")]
+        assert len(used) == 3, step
+        assert min(used) > 0, step
+
+
 def test_a_dry_run_names_the_method(tmp_path):
     shown = rince("train", write_recipe(tmp_path, **METHODS["triplet"]), "--dry-run").stdout
     assert "method     triplet: margins [0.3, 0.6, 0.9]" in shown
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        (
+            {"method": {"kind": "fast-ap"}, **OWN_LOSS},
+            "fast-ap makes batches of its own kind; leave out data.batches=ranked",
+        ),
+        (
+            {"method": {"kind": "cross-entropy"}, **OWN_LOSS},
+            "data.batches=ranked needs ranks, which method.kind=cross-ent",
+        ),
+        (
+            {"data": TINY["data"] | {"per_class": 4}},
+            "data.per_class=4 is of data.batches=ranked, which is not asked for",
+        ),
+    ],
+)
+def test_ranked_batches_are_refused_where_there_is_nothing_to_make_them_of(changes, reason, tmp_path):
+    recipe = write_recipe(tmp_path, **{"data": TINY["data"] | {"batches": "ranked"}} | changes)
+    done = rince("validate", recipe, check=False)
+    assert done.returncode == 2
+    assert reason in " ".join(done.stderr.split())

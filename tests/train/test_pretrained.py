@@ -107,6 +107,9 @@ def test_features_are_made_once_for_all_runs_and_judging(made, seen, tmp_path):
     metrics = json.loads((tmp_path / "run" / "results.json").read_text())["metrics"]
     assert metrics["retrieval/class/recall@1"] > 0.3  # of four classes, by a network that knows nothing
     found = command("neighbours", tmp_path / "run", made / "texts" / "test.csv", made / "texts" / "train.csv").stdout
+    folder = ["neighbours", tmp_path / "run", made / "texts" / "test.csv", made / "texts", "--split", "train"]
+    of_split = [re.findall(r"\+0\.\d+", said) for said in (found, command(*folder).stdout)]
+    assert of_split[0] == of_split[1]
     assert found.count("\n  ") == 60 * 5
     rows = [line.split(",")[0] for line in (made / "texts" / "train.csv").read_text().splitlines()[1:]]
     shown = found.splitlines()[1].split(maxsplit=2)  # cosine, place, text
@@ -238,6 +241,11 @@ def test_images_train_on_features_are_judged_and_planned(made, seen, tmp_path):
     changes = [f"data.source={made / 'photos'}", *network, *QUICK, "data.validation=0.2"]
     plan = command("train", "images/rince-in", *changes, "--dry-run").stdout
     assert "40 images in 3 views through" in plan
+    assert re.search(r"^features   [1-9]\d* images through", plan, re.M)  # to judge on, as they are
+    alone = [each.replace(f"{made / 'photos'}", f"{made / 'photos' / 'train'}") for each in changes]
+    told = command("train", "images/rince-in", *alone, "--dry-run").stdout
+    assert "are set aside" in told
+    assert told.count("\nfeatures ") == 1  # the part to judge on is of the same whole, whose features are made once
     assert "frozen (" in plan
     assert "ms each, of 32), then 0.0 MB in" in plan
     assert re.search(r"^time       about \d+ s of training, here$", plan, re.M)
@@ -393,6 +401,17 @@ def test_images_are_finetuned_too(made, tmp_path):
     assert not (tmp_path / "size").exists()
 
 
+def test_outliers_are_noted_as_they_lie_there_whatever_a_network_is_given(made, tmp_path):
+    (tmp_path / "far.txt").write_text("z z z\ny y\nx\n")
+    noted = []
+    for name, changes in (("adapter", []), ("finetuned", FINETUNE)):
+        command("train", *on_texts(made, *changes, "train.epochs=1"), "--out", tmp_path / name)
+        command("evaluate", tmp_path / name, "--outliers", tmp_path / "far.txt")
+        noted.append(json.loads((tmp_path / name / "results.json").read_text())["outliers"])
+    assert noted[0] == noted[1]
+    assert list(noted[0]) == ["far.txt"]
+
+
 def test_a_size_that_a_frozen_network_cannot_take_is_one_clear_error(made, tmp_path):
     network = ["model.kind=huggingface", f"model.name={made / 'vit'}", "views.size=24"]
     changes = ["images/rince-in", f"data.source={made / 'photos'}", *network]
@@ -460,6 +479,7 @@ def test_a_text_is_a_query_never_a_gallery_and_files_keep_their_labels(made, tmp
     command("train", *on_texts(made), "--out", run)
     done = command("neighbours", run, "a small dog", gallery, "-k", 2)
     assert done.stderr.count("taken as one text: 'a small dog'") == 1
+    assert f"next: rince index {run}" in done.stderr  # there is no picture of a text to hint at
     assert len(done.stdout.splitlines()) == 3
     missing = command("neighbours", run, "a small dog", "no-such-folder", check=False)
     assert missing.returncode == 2

@@ -31,7 +31,7 @@ BASE = {
     "twin": {"momentum": 0.7},
     "optimizer": {"lr": 0.2, "momentum": 0.8, "weight_decay": 0.05},
     "schedule": {"kind": "cosine", "warmup_epochs": 0, "floor": 0.1},
-    "train": {"epochs": 2, "batch": 16, "max_steps": STEPS},
+    "train": {"epochs": 3, "batch": 16, "max_steps": STEPS},
     "log": {"every_steps": 1, "logger": "none"},
 }
 

@@ -19,7 +19,8 @@ from rince.train import record
 from rince.train.checkpoint import load_checkpoint, save_checkpoint
 from rince.train.record import locked
 from rince.train.runtime import Runtime
-from train.tiny import STEPS, rince, rince_process, write_recipe
+from train.forked import Forked, rince_forked
+from train.tiny import STEPS, rince, write_recipe
 
 DIE_WHILE_WRITING = """
 import os, signal, sys
@@ -86,7 +87,7 @@ def test_killed_at_several_moments(tmp_path, uninterrupted):
     arguments = ["train", write_recipe(tmp_path), "--out", run]
     kills = 0
     for lines in (2, 6, 9):
-        process = rince_process(*arguments, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+        process = rince_forked(*arguments, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
         while process.poll() is None:
             metrics = run / "metrics.jsonl"
             if metrics.exists() and metrics.read_bytes().count(b"\n") >= lines:
@@ -101,8 +102,8 @@ def test_killed_at_several_moments(tmp_path, uninterrupted):
 def test_killed_while_a_checkpoint_is_written(tmp_path, uninterrupted):
     run = tmp_path / "run"
     arguments = ["train", str(write_recipe(tmp_path)), "--out", str(run)]
-    process = subprocess.run([sys.executable, "-c", DIE_WHILE_WRITING, *arguments], capture_output=True, check=False)
-    assert process.returncode == -signal.SIGKILL
+    process = Forked([sys.executable, "-c", DIE_WHILE_WRITING, *arguments], stderr=subprocess.DEVNULL)
+    assert process.wait() == -signal.SIGKILL
     [left] = run.glob("last.ckpt.*.writing")
     assert left.stat().st_size > 0
     assert state_of(run)["step"] == 6  # the one before is whole
@@ -111,7 +112,7 @@ def test_killed_while_a_checkpoint_is_written(tmp_path, uninterrupted):
 
 def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path, uninterrupted):
     run = tmp_path / "run"
-    process = rince_process("train", write_recipe(tmp_path), "--out", run, stderr=subprocess.PIPE, text=True)
+    process = rince_forked("train", write_recipe(tmp_path), "--out", run, stderr=subprocess.PIPE)
     while not (run / "metrics.jsonl").exists() or not (run / "metrics.jsonl").stat().st_size:
         time.sleep(0.005)
     process.send_signal(signal.SIGINT)
@@ -220,11 +221,15 @@ def test_damage_is_refused_and_nothing_is_overwritten(damage, text, uninterrupte
 
 def test_a_copy_of_the_data_elsewhere_is_the_same_data(tmp_path):
     record.write_environment(tmp_path, {"source": "here", "train": "a" * 64, "ranks": "b" * 64}, ["a note"])
-    record.check_data(tmp_path, {"source": "elsewhere", "train": "a" * 64, "ranks": "b" * 64})
+    record.check_data(tmp_path, {"source": "elsewhere", "train": "a" * 64, "ranks": "b" * 64}, goes_on=True)
     with pytest.raises(
         DataError, match=r"the data is not what .* was started on: cccccccccccc instead of aaaaaaaaaaaa"
     ):
-        record.check_data(tmp_path, {"source": "here", "train": "c" * 64, "ranks": "b" * 64})
+        record.check_data(tmp_path, {"source": "here", "train": "c" * 64, "ranks": "b" * 64}, goes_on=True)
+    (tmp_path / "environment.json").unlink()
+    with pytest.raises(DataError, match=r"environment.json is gone, so nobody can tell"):
+        record.check_data(tmp_path, {"source": "here", "train": "a" * 64, "ranks": "b" * 64}, goes_on=True)
+    assert not (tmp_path / "environment.json").exists()
 
 
 def test_a_checkpoint_is_on_the_disk_before_it_takes_the_place_of_the_old_one(tmp_path, monkeypatch):

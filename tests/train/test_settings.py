@@ -20,6 +20,8 @@ from rince.sources.images import load_images
 from rince.sources.order import OneByOne, Order
 from rince.sources.vectors import Vectors
 from rince.train.checkpoint import load_checkpoint
+from rince.train.loop import _log_every, training_seconds
+from rince.train.setup import build_parts
 from rince.views.pixels import PixelViews
 from rince.views.vectors import VectorViewSettings
 from train.tiny import TINY, rince, write_recipe
@@ -249,3 +251,20 @@ def test_a_checkpoint_is_written_when_enough_minutes_have_passed(minutes, saved,
     path = write_recipe(tmp_path, optimizer={"lr": 1e30}, save={"every_steps": 1000, "every_minutes": minutes})
     assert rince("train", path, "--out", tmp_path / "run", check=False).returncode == 2
     assert (tmp_path / "run" / "last.ckpt").exists() == saved
+
+
+def test_a_short_run_has_a_line_for_every_point_of_a_curve(tmp_path):
+    """Without `log.every_steps`: the paper's 10 steps would leave 3 of these 28, and of a small folder's 20 only 2."""
+    path = write_recipe(tmp_path, log={"logger": "none"})
+    rince("train", path, "--out", tmp_path / "run")
+    assert [line["step"] for line in lines(tmp_path / "run")] == list(range(28))
+    assert [_log_every(load_recipe(path), steps) for steps in (1, 99, 100, 499, 500, 10_000)] == [1, 1, 2, 9, 10, 10]
+    assert _log_every(load_recipe(path, ["log.every_steps=3"]), 28) == 3
+
+
+def test_the_time_of_epochs_of_one_step_is_measured(tmp_path):
+    """By steps after the first, which warms up; epochs of a single step have none of their own."""
+    recipe = load_recipe(write_recipe(tmp_path), ["data.limit=16", "train.epochs=100"])
+    parts = build_parts(recipe)
+    assert parts.order.steps_per_epoch == 1
+    assert training_seconds(recipe, parts, limit=0.0) > 0.01

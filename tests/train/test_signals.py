@@ -13,14 +13,13 @@ import pytest
 
 from rince.train.csv_log import CsvLog
 from rince.train.record import METRICS
+from train.forked import Forked, rince_forked
 from train.test_resume import finish_and_compare, state_of, uninterrupted  # noqa: F401 - a fixture
 from train.tiny import STEPS, rince, rince_process, write_recipe
 
 
-def started(tmp_path, run, *changes, **options):
-    # Under nohup, processes ignore what a closed terminal sends.
-    hears = {"preexec_fn": lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL)}
-    process = rince_process("train", write_recipe(tmp_path), *changes, "--out", run, **hears | options)
+def started(tmp_path, run, *changes, by=rince_forked, **options):
+    process = by("train", write_recipe(tmp_path), *changes, "--out", run, **options)
     while not (run / METRICS).exists() or not (run / METRICS).stat().st_size:
         assert process.poll() is None
         time.sleep(0.005)
@@ -30,7 +29,7 @@ def started(tmp_path, run, *changes, **options):
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])  # SIGINT: test_resume; SIGHUP: below
 def test_signals_save_and_say_how_to_go_on(number, tmp_path, uninterrupted):  # noqa: F811
     run = tmp_path / "run"
-    process = started(tmp_path, run, stderr=subprocess.PIPE, text=True)
+    process = started(tmp_path, run, stderr=subprocess.PIPE)
     process.send_signal(number)
     _, message = process.communicate()
     assert process.returncode == 130
@@ -42,8 +41,9 @@ def test_signals_save_and_say_how_to_go_on(number, tmp_path, uninterrupted):  # 
 def test_a_terminal_that_is_closed_saves_though_nothing_can_be_printed(tmp_path, uninterrupted):  # noqa: F811
     run = tmp_path / "run"
     ours, theirs = pty.openpty()
-    opened = {"stdin": theirs, "stdout": theirs, "stderr": theirs, "start_new_session": True}
-    process = started(tmp_path, run, **opened)
+    # Under nohup, processes ignore what a closed terminal sends.
+    hears = {"start_new_session": True, "preexec_fn": lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL)}
+    process = started(tmp_path, run, by=rince_process, stdin=theirs, stdout=theirs, stderr=theirs, **hears)
     os.close(theirs)
     os.close(ours)  # what is written there from now on is refused
     process.send_signal(signal.SIGHUP)
@@ -54,7 +54,7 @@ def test_a_terminal_that_is_closed_saves_though_nothing_can_be_printed(tmp_path,
 
 def test_nohup_outlives_its_terminal(tmp_path):
     run = tmp_path / "run"
-    process = started(tmp_path, run, preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
+    process = started(tmp_path, run, ignores=[signal.SIGHUP])
     process.send_signal(signal.SIGHUP)
     assert process.wait(60) == 0
     assert state_of(run)["step"] == STEPS
@@ -81,12 +81,11 @@ main()
 def test_a_second_ctrl_c_says_what_was_saved(at, told, tmp_path):
     run = tmp_path / "run"
     arguments = [str(at), "train", str(write_recipe(tmp_path)), "--out", str(run)]
-    done = subprocess.run(
-        [sys.executable, "-c", INTERRUPTED_TWICE, *arguments], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 130
-    assert f"rince: stopped at once, in step {at - 1}; {told}" in done.stderr
-    assert "Traceback" not in done.stderr
+    process = Forked([sys.executable, "-c", INTERRUPTED_TWICE, *arguments], stderr=subprocess.PIPE)
+    _, message = process.communicate()
+    assert process.returncode == 130
+    assert f"rince: stopped at once, in step {at - 1}; {told}" in message
+    assert "Traceback" not in message
     assert (run / "last.ckpt").exists() == (at == 8)
 
 

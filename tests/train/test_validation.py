@@ -1,8 +1,10 @@
 """A part that is not trained on: held out by every method, judged as the run goes, resumed to the bit."""
 
 import json
+import shutil
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 import torch
 from PIL import Image
@@ -16,6 +18,7 @@ from rince.evaluation.trained import open_trained
 from rince.run import fit, open_run
 from rince.sources import from_dataset
 from rince.sources.images import load_images
+from rince.train.checkpoint import save_checkpoint
 from rince.train.record import Metrics
 from rince.train.setup import build_parts
 from rince.train.validation import better_place
@@ -123,12 +126,8 @@ def test_judging_changes_nothing_that_is_trained(judged, tmp_path):
     assert (tmp_path / "run" / "validation.json").read_bytes() == (judged / "validation.json").read_bytes()
 
 
-@pytest.mark.parametrize("stopped", [11, 17])
-def test_a_judged_run_goes_on_to_the_same_bits(stopped, judged, tmp_path, monkeypatch):
-    """Stopped after the first look, with or without a checkpoint of the best that is ahead of the last."""
-    run = tmp_path / "run"
-    recipe = write_recipe(tmp_path, **JUDGED)
-
+def train_and_stop(recipe, run, stopped, monkeypatch):
+    """Dies when it would log a later step than `stopped`."""
     whole = Metrics.write
 
     def write(self, values):
@@ -140,6 +139,15 @@ def test_a_judged_run_goes_on_to_the_same_bits(stopped, judged, tmp_path, monkey
         patch.setattr(Metrics, "write", write)
         with pytest.raises(StoppedError):
             rince("train", recipe, "--out", run)
+
+
+@pytest.mark.parametrize("stopped", [11, 17])
+def test_a_judged_run_goes_on_to_the_same_bits(stopped, judged, tmp_path, monkeypatch):
+    """Stopped after the first look, with or without a checkpoint of the best that is ahead of the last."""
+    run = tmp_path / "run"
+    recipe = write_recipe(tmp_path, **JUDGED)
+
+    train_and_stop(recipe, run, stopped, monkeypatch)
     assert checkpoint(run)["step"] < 20
     rince("train", "--resume", run)
     assert (run / "metrics.jsonl").read_bytes() == (judged / "metrics.jsonl").read_bytes()
@@ -148,11 +156,13 @@ def test_a_judged_run_goes_on_to_the_same_bits(stopped, judged, tmp_path, monkey
     assert (run / "validation.json").read_bytes() == (judged / "validation.json").read_bytes()
 
 
-def test_of_two_equal_ones_the_earlier_is_best(tmp_path):
-    """Weights that do not move, and no statistics that would."""
+def test_of_two_equal_ones_the_earlier_is_best(tmp_path, monkeypatch):
+    """Weights that do not move, and no statistics that would; stopped between the two looks."""
     model = TINY["model"] | {"norm": "group"}
     recipe = write_recipe(tmp_path, **JUDGED | {"model": model, "optimizer": {"lr": 1e-30}, "schedule": {}})
-    rince("train", recipe, "--out", tmp_path / "run")
+    train_and_stop(recipe, tmp_path / "run", 17, monkeypatch)
+    assert 10 < checkpoint(tmp_path / "run")["step"] < 20
+    rince("train", "--resume", tmp_path / "run")
     assert checkpoint(tmp_path / "run")["best"]["step"] == 10
 
 
@@ -240,6 +250,31 @@ def test_the_best_checkpoint_is_judged_where_asked_for(judged, tmp_path):
     done = rince("evaluate", tmp_path / "run", "--checkpoint", "best", check=False)
     assert done.returncode == 2
     assert "has no best.ckpt, which is kept where a run is judged as it goes: train.judge_every=1" in done.stderr
+
+
+def test_every_command_takes_the_best_checkpoint(judged, tmp_path):
+    run = shutil.copytree(judged, tmp_path / "run")
+    state = checkpoint(run, "best.ckpt")
+    state["encoder"] = {name: value.flip(0) if value.ndim else value for name, value in state["encoder"].items()}
+    save_checkpoint(run / "best.ckpt", {name: value for name, value in state.items() if name != "format"})
+    photo = tmp_path / "photo.png"
+    Image.fromarray(np.arange(784, dtype=np.uint8).reshape(28, 28)).save(photo)
+    best = open_run(run, checkpoint="best")
+    expected = best.embed(photo, which="embeddings")
+    assert not torch.equal(expected, open_run(run).embed(photo, which="embeddings"))
+    rince("embed", run, photo, "--which", "embeddings", "--checkpoint", "best", "--out", tmp_path / "best.parquet")
+    assert torch.tensor(pq.read_table(tmp_path / "best.parquet")["vector"].to_pylist()).equal(expected)
+    for command in (
+        ["export", run, "--out", tmp_path / "exported"],
+        ["index", run, photo, "--out", tmp_path / "index.parquet"],
+        ["neighbours", run, photo, tmp_path / "index.parquet"],
+    ):
+        rince(*command, "--checkpoint", "best")
+    assert (
+        json.loads((tmp_path / "exported" / "encoder.json").read_text())["checkpoint"] == best.trained("cpu").checkpoint
+    )
+    refused = rince("neighbours", run, photo, tmp_path / "index.parquet", check=False)
+    assert "make it again: rince index" in refused.stderr
 
 
 def test_a_run_that_held_out_others_is_not_gone_on_with(judged, tmp_path):

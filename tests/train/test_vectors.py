@@ -1,6 +1,7 @@
 """Vectors as a source and the method in-batch: what the redesign is proved by. Both against plain loops."""
 
 import json
+import shutil
 
 import numpy as np
 import onnxruntime
@@ -14,9 +15,12 @@ import yaml
 import rince
 from oracles.naive_loss import naive_loss
 from rince.config import load_recipe
+from rince.config.recipe import LossSettings
 from rince.draws import uniform
+from rince.evaluation import streamed
 from rince.sources.vectors import VectorData
 from rince.train.setup import build_encoder
+from rince.train.validation import why_place
 from rince.views.vectors import VectorViewSettings
 from train.tiny import rince as command
 
@@ -61,7 +65,7 @@ def test_vectors_train_are_judged_shown_and_exported(tmp_path):
     audited = command("ranks", "audit", "vectors/rince-in", f"data.source={tmp_path / 'vectors'}").stdout
     assert "rank 2: 0.5 classes each" in audited
     assert "empty for 2 classes (manx, oak)" in audited
-    command("report", run, "--out", tmp_path / "page")
+    assert f"next: rince neighbours {run}" in command("report", run, "--out", tmp_path / "page").stderr
     page = (tmp_path / "page" / "index.html").read_text()
     assert "60 test vectors of 4 classes" in page
     found = command("neighbours", run, tmp_path / "vectors" / "test.npz", tmp_path / "vectors" / "train.npz").stdout
@@ -87,6 +91,8 @@ def test_what_embed_writes_is_trained_and_judged_on_as_it_is(tmp_path):
     written = np.load(tmp_path / "vectors" / "test.npz")
     assert table["label"].to_pylist() == written["labels"].tolist()
     assert table["superclass"].to_pylist() == written["group"].tolist()
+    told = command("embed", run, tmp_path / "vectors", "--out", tmp_path / "alone.parquet").stderr
+    assert "its split 'test' alone, not 'train'; --split, or the file of another, takes that" in told
     features = rince.open_run(run).embed(tmp_path / "vectors" / "test.npz")
     assert np.stack(table["vector"].to_numpy()) == pytest.approx(features.numpy())
     command("evaluate", run)
@@ -274,7 +280,6 @@ def test_bad_vectors_are_named(tmp_path, changes, match):
     [
         (["model={kind: resnet}"], "use model.kind=adapter for vectors"),
         (["views.size=32"], "unknown key"),
-        (["train.accumulate=2"], "compares all samples of a batch"),
         (["bank.size=64"], "has no bank; leave out `bank`"),
         (["data.source=nowhere"], "there is no file and no folder 'nowhere'"),
         (["data.test_split=dev", "data.train_split=dev"], "has no split 'dev'"),
@@ -287,6 +292,69 @@ def test_what_does_not_fit_vectors_is_refused(tmp_path, changes, match):
     )
     assert done.returncode == 2
     assert match in done.stderr
+
+
+def without_levels(folder):
+    write_vectors(folder)
+    for split in ("train", "test"):
+        whole = np.load(folder / f"{split}.npz")
+        np.savez(folder / f"{split}.npz", features=whole["features"], labels=whole["labels"])
+    return folder
+
+
+def test_vectors_without_levels_are_enough_where_none_are_needed(tmp_path):
+    source, run = without_levels(tmp_path / "flat"), tmp_path / "run"
+    few = ["train.epochs=1", "log.logger=none", "model.dim=8"]
+    command("train", "vectors/scl-in", f"data.source={source}", *few, "--out", run)
+    command("evaluate", run)
+    metrics = json.loads((run / "results.json").read_text())["metrics"]
+    assert "retrieval/class/recall@1" in metrics
+    assert not [name for name in metrics if "superclass" in name]
+    for recipe in ("rince-in", "scl-superclass", "two-heads"):
+        refused = command("train", f"vectors/{recipe}", f"data.source={source}", "--dry-run", check=False)
+        assert refused.returncode == 2
+        assert "taxonomy 'column' needs a column for every level above the classes" in refused.stderr
+
+
+def test_the_plan_counts_what_a_step_has(tmp_path):
+    source = write_vectors(tmp_path / "vectors")  # 60 of them
+    plans = ["data.validation=0", "train.epochs=1"], ["data.validation=0", "train.epochs=2", "train.batch=25"]
+    one, several = (command("train", "vectors/scl-in", f"data.source={source}", *plan, "--dry-run") for plan in plans)
+    assert "steps      1 epoch of 1 step of 60 vectors: 1 step\n" in one.stdout
+    assert "steps      2 epochs of 3 steps of 25 vectors, the last of 10: 6 steps\n" in several.stdout
+
+
+def test_one_name_is_a_list_of_one(tmp_path):
+    source = write_vectors(tmp_path / "vectors")
+    told = command("train", "vectors/rince-in", f"data.source={source}", "data.level_columns=group", "--dry-run")
+    assert "classes from 'labels', levels above from 'group'" in told.stdout
+
+
+def test_embed_makes_the_folder_it_writes_to(tmp_path):
+    run, out = train(tmp_path, "train.epochs=1"), tmp_path / "new" / "folder" / "test.parquet"
+    command("embed", run, tmp_path / "vectors" / "test.npz", "--out", out)
+    assert len(pq.read_table(out)) == 60
+    (tmp_path / "file").write_text("")
+    refused = command(
+        "embed", run, tmp_path / "vectors" / "test.npz", "--out", tmp_path / "file" / "v.parquet", check=False
+    )
+    assert refused.returncode == 2
+    assert f"{tmp_path / 'file'} is no folder" in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "place", "why"),
+    [
+        (0.5, 0.5, "features", "a tie on validation"),
+        (0.6, 0.5, "features", "better on validation"),
+        (0.5, 0.6, "embeddings", "better on validation"),
+        (0.5, 0.6, "features", "the head is a classifier"),
+    ],
+)
+def test_why_vectors_are_taken_there(before, after, place, why, tmp_path):
+    metrics = {"class/recall@1": before, "class/recall@1 after the head": after}
+    (tmp_path / "validation.json").write_text(json.dumps({"metrics": metrics, "place": place}))
+    assert why_place(tmp_path) == why
 
 
 def test_noise_is_as_large_as_said():
@@ -304,3 +372,160 @@ def test_training_starts_at_the_identity(tmp_path):
     run = rince.open_run(train(tmp_path, "train.max_steps=1", "optimizer.lr=1e-30"))
     vectors = torch.from_numpy(np.load(tmp_path / "vectors" / "test.npz")["features"])
     assert run.embed(str(tmp_path / "vectors" / "test.npz")) == pytest.approx(vectors, abs=1e-6)
+
+
+def test_an_index_answers_as_its_samples_do(tmp_path):
+    run, vectors = rince.open_run(train(tmp_path)), write_vectors(tmp_path / "vectors", number=400)
+    test, said = vectors / "test.npz", []
+    index = run.index(vectors / "train.npz", tmp_path / "index.parquet", say=said.append)
+    near, by_index = (run.neighbours(test, place, k=3) for place in (vectors / "train.npz", index))
+    assert [[each.row for each in found.near] for found in near] == [[n.row for n in found.near] for found in by_index]
+    answers, again = (
+        run.predict(place, test, precision=0.9, say=said.append) for place in (vectors / "train.npz", index)
+    )
+    assert [(each.level, each.group) for each in answers] == [(each.level, each.group) for each in again]
+    truth = [f"{GROUPS[n % 4]}/{NAMES[n % 4]}" for n in range(400)]
+    right = [each.group in (path, path.partition("/")[0]) for each, path in zip(answers, truth, strict=True)]
+    given = [each.group != "unknown" for each in answers]
+    assert sum(given) > 300
+    assert sum(right) > 0.9 * sum(given)
+    assert all(each.level in ("class", "superclass") for each in answers if each.group != "unknown")
+    assert any(line.startswith("class: from 0.") for line in said)
+    # Rows of the same data are the same samples, in an index too: none is its own neighbour.
+    assert all(each.row != own.row for own in run.neighbours(vectors / "train.npz", index, k=2) for each in own.near)
+    # Vectors of no class are unknown.
+    np.savez(tmp_path / "far.npz", features=-np.load(test)["features"].mean(axis=0, keepdims=True).repeat(5, axis=0))
+    assert {each.group for each in run.predict(index, tmp_path / "far.npz")} == {"unknown"}
+    for wrong, match in (
+        ({"which": "embeddings"}, "is of features, not of embeddings"),
+        ({"k": 3}, "was made for 10 neighbours"),
+        ({"precision": 2.0}, "precision must be above 0 and below 1"),
+        ({"split": "train"}, "leave out split"),
+    ):
+        with pytest.raises(rince.RinceError, match=match):
+            run.predict(index, test, **wrong)
+    other = command(
+        "train", "vectors/rince-in", f"data.source={vectors}", "train.epochs=1", "--out", tmp_path / "other"
+    )
+    assert other.returncode == 0
+    refused = command("predict", tmp_path / "other", index, test, check=False).stderr
+    assert "was made by other weights" in refused
+    printed = command("predict", run.folder, index, test, "--precision", "0.9").stdout.splitlines()
+    assert [line.split("\t")[-1] for line in printed] == [each.group for each in answers]
+
+
+def damage_a_vector(path):
+    number = np.float32(pq.read_table(path)["vector"][3].as_py()[1]).tobytes()
+    content = path.read_bytes()
+    path.write_bytes(content.replace(number, bytes([number[0] ^ 1]) + number[1:]))
+    assert path.read_bytes() != content
+
+
+def test_an_index_that_is_damaged_is_not_searched(tmp_path):
+    run, vectors = rince.open_run(train(tmp_path)), write_vectors(tmp_path / "vectors")
+    index = run.index(vectors / "train.npz", tmp_path / "index.parquet")
+    damage_a_vector(tmp_path / "index.parquet")
+    with pytest.raises(rince.RinceError, match=r"index.parquet is damaged: .*'vector' does not fit its digest"):
+        run.neighbours(vectors / "test.npz", tmp_path / "index.parquet")
+    with pytest.raises(rince.RinceError, match=r"index.parquet is damaged: "):
+        run.predict(index, vectors / "test.npz")
+
+
+def test_training_data_that_cannot_be_read_is_not_gone(tmp_path):
+    """An index says how many of its samples were trained on; nobody knows only where the data is gone."""
+    run, others = rince.open_run(train(tmp_path)), write_vectors(tmp_path / "others")
+
+    def trained():
+        index = pq.read_schema(run.index(others / "test.npz", tmp_path / "index.parquet"))
+        return json.loads(index.metadata[b"rince.index"])["calibration"]["trained"]
+
+    assert trained() == 0
+    own = tmp_path / "vectors" / "train.npz"
+    content = own.read_bytes()
+    own.write_bytes(content[:-100])
+    with pytest.raises(rince.RinceError, match=r"nobody can tell which samples .* was trained on: its own data"):
+        trained()
+    shutil.rmtree(tmp_path / "vectors")
+    assert trained() is None
+
+
+def test_an_interrupted_index_goes_on_where_it_stopped(tmp_path, monkeypatch):
+    run, vectors = rince.open_run(train(tmp_path)), write_vectors(tmp_path / "vectors", number=100)
+    monkeypatch.setattr(streamed, "SIZE", 16)
+    whole, embedded = run.index(vectors / "train.npz", tmp_path / "whole.parquet"), streamed.vectors_of
+    run.embed_into(tmp_path / "embedded.parquet", vectors / "train.npz")
+    run.embed(vectors / "train.npz", out=tmp_path / "at_once.parquet")
+    at_once = pq.read_table(tmp_path / "at_once.parquet")
+    assert pq.read_table(tmp_path / "embedded.parquet").equals(at_once)
+    made = []
+
+    def stops(opened, part, *rest):
+        if len(made) == 3:
+            raise KeyboardInterrupt
+        made.append(len(part))
+        return embedded(opened, part, *rest)
+
+    monkeypatch.setattr(streamed, "vectors_of", stops)
+    again = tmp_path / "again.parquet"
+    with pytest.raises(KeyboardInterrupt):
+        run.index(vectors / "train.npz", again)
+    assert not again.exists()
+    damage_a_vector(sorted((tmp_path / "again.parquet.parts").iterdir())[1])
+    monkeypatch.setattr(streamed, "vectors_of", lambda *given: made.append(len(given[1])) or embedded(*given))
+    said = []
+    run.index(vectors / "train.npz", again, say=said.append)
+    assert made == [16] * 7 + [4]
+    assert "000001.parquet is damaged" in said[0]
+    assert said[0].endswith("this part is made again")
+    assert said[1:] == [f"goes on with {again}: 32 of 100 are there"]
+    assert pq.read_table(again).equals(pq.read_table(whole), check_metadata=True)
+    assert [path.name for path in tmp_path.glob("*.parts")] == []
+    # So does embedding.
+    made.clear()
+    monkeypatch.setattr(streamed, "vectors_of", stops)
+    with pytest.raises(KeyboardInterrupt):
+        run.embed_into(tmp_path / "half.parquet", vectors / "train.npz")
+    monkeypatch.setattr(streamed, "vectors_of", lambda *given: made.append(len(given[1])) or embedded(*given))
+    run.embed_into(tmp_path / "half.parquet", vectors / "train.npz")
+    assert made == [16] * 6 + [4]
+    assert pq.read_table(tmp_path / "half.parquet").equals(at_once)
+    # Parts of other samples are not gone on with.
+    made.clear()
+    monkeypatch.setattr(streamed, "vectors_of", stops)
+    with pytest.raises(KeyboardInterrupt):
+        run.index(vectors / "test.npz", again)
+    monkeypatch.setattr(streamed, "vectors_of", embedded)
+    said.clear()
+    run.index(vectors / "train.npz", again, say=said.append)
+    assert said == []
+    assert pq.read_table(again).equals(pq.read_table(whole), check_metadata=True)
+
+
+def test_temperatures_go_on_for_as_many_levels_as_there_are(tmp_path):
+    """Class c is related to class 0 from the level c on: ten ranks, where the recipe writes eight terms."""
+    classes = [number % 11 for number in range(44)]
+    levels = {f"up{level}": ["near" if c <= level else f"far{c}" for c in classes] for level in range(1, 10)}
+    table = {
+        "vector": [[float(c), 1.0, float(n % 4)] for n, c in enumerate(classes)],
+        "label": [f"c{c}" for c in classes],
+    }
+    pq.write_table(pa.table(table | levels), tmp_path / "train.parquet")
+    changes = [f"data.source={tmp_path / 'train.parquet'}", "train.epochs=1", "train.batch=16"]
+    for row, last in (("rince-in", "τ 1.225, in"), ("rince-out-in", "τ 1.225, in"), ("scl-levels", "τ 0.1, in")):
+        assert f"           10: {last}; " in command("train", f"vectors/{row}", *changes, "--dry-run").stdout
+    command("train", "vectors/rince-in", *changes, "log.every_steps=1", "--out", tmp_path / "run")
+    logged = json.loads((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()[-1])
+    assert [f"term/{rank}" in logged for rank in (1, 8, 9, 10, 11)] == [True, True, True, True, False]
+
+
+def test_terms_that_follow_no_rule_do_not_go_on():
+    def temperatures(given, ranks=5, **last):
+        terms = [{"temperature": each} for each in given]
+        found = LossSettings(terms=[*terms[:-1], terms[-1] | last]).terms_for(ranks)
+        return [term.temperature for term in found]
+
+    assert temperatures([0.1, 0.225, 0.35]) == pytest.approx([0.1 + 0.125 * (i - 1) for i in range(1, 6)], abs=1e-12)
+    assert temperatures([0.1, 0.225, 0.35], ranks=2) == [0.1, 0.225]
+    for no_rule in ([0.1], [0.1, 0.225], [0.1, 0.225, 0.4]):
+        assert temperatures(no_rule) == no_rule
+    assert temperatures([0.1, 0.225, 0.35], positives="out") == [0.1, 0.225, 0.35]

@@ -1,5 +1,7 @@
 """Training on videos from the command line: every row of the table, resumed to the bit, evaluated, finetuned."""
 
+import copy
+import itertools
 import json
 import shutil
 
@@ -21,6 +23,7 @@ from rince.methods.method import Given
 from rince.ranks import EXCLUDED
 from rince.sources.clips import read_test_clips
 from rince.sources.feed import Feed
+from rince.sources.part import names_of
 from rince.train.checkpoint import load_checkpoint
 from rince.train.runtime import Runtime
 from rince.train.setup import build_encoder, build_parts
@@ -92,8 +95,8 @@ ROWS = {
 
 def test_the_rows_of_the_papers_table():
     names = [name for name in recipe_names() if name.startswith("video/")]
-    assert len(names) == 9
-    for name in set(names) - {"video/finetune"}:
+    assert len(names) == 10
+    for name in set(names) - {"video/finetune", "video/frozen"}:
         recipe = load_recipe(name)
         own, terms = ROWS[name.removeprefix("video/")]
         assert recipe.own_ranks == own
@@ -217,6 +220,78 @@ def test_the_plan_tells_what_becomes_of_short_and_broken_videos(source, tmp_path
     assert "depth 10" in text
     assert "frame rank 1, shot rank 2, video rank 3" in text
     assert "times 0.5 when the loss of the validation samples has not fallen for 0 epochs" in text
+
+
+def test_whole_groups_are_held_out_told_and_noted(source, tmp_path):
+    lines = [
+        f"{split}/{label}/{number}.mp4,{label},{split},{number // 2}"
+        for split, several in (("train", LENGTHS), ("test", (20, 6)))
+        for label in ("jump", "run")
+        for number in range(len(several))
+    ]
+    (tmp_path / "films").symlink_to(source)
+    (tmp_path / "list.csv").write_text("\n".join(["path,label,split,group", *(f"films/{line}" for line in lines)]))
+    recipe = load_recipe(write_recipe(tmp_path, tmp_path / "list.csv", data={"validation": 0.3}))
+    parts = build_parts(recipe)
+    held, kept = (
+        {name.rpartition("/")[2]: label for name, label in zip(names_of(part), part.labels.tolist(), strict=True)}
+        for part in (parts.validation, parts.trained)
+    )
+    groups = [{(label, int(name[0]) // 2) for name, label in side.items()} for side in (held, kept)]
+    assert len(groups[0]) == 2  # one of four of each class
+    assert not groups[0] & groups[1]
+    told = "of 14 videos in 2 whole groups, chosen in each class by their names, are not trained on"
+    assert told in parts.notes[0]
+    assert parts.noted("here")["validation"]["groups"] == 2
+
+
+@pytest.mark.parametrize("row", ["infonce", "hard-negative-in", "rince-uni"])
+def test_every_row_logs_how_similar_frame_shot_and_video_are(source, tmp_path, row):
+    """Also those that take no part in it; and what only the log asks for changes nothing."""
+    path = write_recipe(tmp_path, source, f"video/{row}", data={"validation": 0.0}, schedule={"kind": "constant"})
+    recipe = load_recipe(path, ["train.epochs=1"])
+    parts = build_parts(recipe)
+    kinds, runtime = ("frame", "shot", "video"), Runtime(1, recipe.train.precision, "cpu")
+
+    def method_of():
+        encoder = build_encoder(recipe, parts.source.shape, parts.group_counts)
+        given = Given(parts.rank_source, parts.rank_count, parts.groups, encoder, runtime)
+        return MomentumContrast(recipe, given), encoder
+
+    options = {"seed": recipe.seed, "device": torch.device("cpu")}
+    feed = Feed(
+        parts.source,
+        parts.order,
+        **options,
+        numbers=recipe.view_numbers,
+        watched=recipe.watched_numbers,
+        watched_every=2,
+    )
+    whole = Feed(parts.source, parts.order, **options, numbers=(0, 1, 2, 3))
+    plain = Feed(parts.source, parts.order, **options, numbers=recipe.view_numbers)
+    (method, encoder), (other, unwatched) = method_of(), method_of()
+    for step, all_views, without in zip(feed.epoch(0), whole.epoch(0), plain.epoch(0), strict=True):
+        query = copy.deepcopy(encoder)(all_views.views[0])
+        twin = copy.deepcopy(method.twin)
+        similar = [(query * twin(view)).sum(dim=1) for view in all_views.views[1:]]
+        found = method.step(encoder, step, logged=True).summary
+        there = all_views.present.T[1:]
+        watched = kinds if step.step % 2 == 0 else [kinds[number - 1] for number in recipe.view_numbers[1:]]
+        assert {name for name in found if name.removeprefix("similarity/") in kinds} == {
+            f"similarity/{kind}" for kind in watched
+        }
+        for number, kind in enumerate(watched):
+            expected = similar[number][there[number]].mean().item()
+            assert found[f"similarity/{kind}"] == pytest.approx(expected, abs=1e-5)
+        for number, pair in enumerate(itertools.pairwise(watched)):
+            both = there[number] & there[number + 1]
+            wrong = [float(similar[number + 1][i] >= similar[number][i]) for i in both.nonzero()[:, 0].tolist()]
+            assert found["violated/" + "-".join(pair)] == pytest.approx(sum(wrong) / len(wrong))
+        other.step(unwatched, without, logged=False)
+    for one, another in ((encoder, unwatched), (method.twin, other.twin), (method.bank, other.bank)):
+        assert all(
+            torch.equal(a, b) for a, b in zip(one.state_dict().values(), another.state_dict().values(), strict=True)
+        )
 
 
 def clips_for_testing(videos):

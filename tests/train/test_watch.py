@@ -61,3 +61,24 @@ def test_collapse_is_told_once_and_not_at_the_very_start():
     (warning,) = watch.look(line(1, negative=0.99))
     assert "the embedding has collapsed; try a lower optimizer.lr" in warning
     assert watch.look(line(2, negative=0.99)) == []
+
+
+def ended(wrong, temperatures, lines=20):
+    watch = Watch(3, steps_per_epoch=3, temperatures=temperatures)
+    for _ in range(lines):
+        watch.look(line(5) | {f"violated/{rank}": share for rank, share in enumerate(wrong, start=1)})
+    return watch.end()
+
+
+def test_ranks_that_end_equally_close_are_told_with_what_to_try():
+    (warning,) = ended([0.5, 0.1, 0.0], [0.1, 0.15, 0.35])
+    assert "ranks 1 and 2 end equally close: 50 %" in warning
+    assert "loss.terms.1.temperature=0.225 (now 0.15" in warning
+    (warning,) = ended([0.1, 0.5, 0.5], [0.1, 0.225, 0.35])  # the last is against negatives, of no rank
+    assert "ranks 2 and 3" in warning
+    assert "loss.terms.2.temperature=0.475 (now 0.35" in warning
+
+
+def test_ranks_in_order_and_runs_of_few_lines_are_not_told():
+    assert ended([0.44, 0.2, 0.5], [0.1, 0.2, 0.3]) == []
+    assert ended([0.5, 0.5, 0.5], [0.1, 0.2, 0.3], lines=4) == []

@@ -40,14 +40,14 @@ def installed(tmp_path_factory):
 
 
 def test_ls_from_the_wheel(installed):
-    assert len(output_of("env/bin/rince", "ls", cwd=installed).splitlines()) == 68
+    assert len(output_of("env/bin/rince", "ls", cwd=installed).splitlines()) == 69
 
 
 def test_train_from_the_wheel(installed):
     command = ["env/bin/python", "-m", "rince", "train", "demo/rince-in", "train.max_steps=3", "--out", "run"]
     assert "done: run" in output_of(*command, cwd=installed)
     assert (installed / "run/last.ckpt").exists()
-    assert (installed / "run/metrics.jsonl").read_text().count("\n") == 1
+    assert (installed / "run/metrics.jsonl").read_text().count("\n") == 3
 
 
 def test_taxonomies_and_the_notice_are_there(installed):

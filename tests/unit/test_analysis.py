@@ -1,7 +1,9 @@
 """The loss analysis: closed forms against autograd of the loss and plain sums; the appendix's observations; advice."""
 
+import json
 import math
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -19,7 +21,9 @@ from rince.analysis import (
     relative_penalties,
     trade_off,
 )
+from rince.analysis.rest import moved_in_the_end, rest_of
 from rince.config import load_recipe
+from rince.train.record import logged_lines
 
 NEGATIVES = normal_negatives()
 LINE = torch.linspace(-0.2, 1, 61, dtype=torch.float64)
@@ -301,3 +305,81 @@ def test_bad_input_is_refused():
     with pytest.raises(AttributeError, match="no attribute"):
         _ = rince.analysis.nothing
     assert all(hasattr(rince.analysis, name) for name in rince.analysis.__all__)
+
+
+# Rest, told from a log.
+
+
+def made_log(similarities, rates, every=10):
+    """Lines as a run writes them: similarities of the ranks as functions of how much of the run is done."""
+    done = [step / (len(rates) - 1) for step in range(len(rates))]
+    return [
+        {"step": every * step, "lr": rate}
+        | {f"similarity/{rank}": of(part) for rank, of in enumerate(similarities, start=1)}
+        for step, (rate, part) in enumerate(zip(rates, done, strict=True))
+    ]
+
+
+def test_what_moved_in_the_last_fifth_is_a_straight_line_through_it():
+    lines = made_log([lambda part: 0.2 + 0.5 * part, lambda part: 0.3], [0.1] * 101)
+    assert moved_in_the_end(lines, 2) == pytest.approx((0.1, 0.0), abs=0.006)  # a fifth of 0.5
+    noise = np.random.default_rng(0).normal(0, 0.02, 5001)
+    noisy = made_log([lambda part: 0.2 + 0.5 * part + noise[round(5000 * part)]], [0.1] * 5001)
+    slope, _ = np.polyfit(range(4000, 5001), [line["similarity/1"] for line in noisy[4000:]], 1)
+    assert moved_in_the_end(noisy, 1) == pytest.approx((1000 * slope,), abs=1e-4)
+
+
+def test_a_rate_that_falls_to_zero_is_no_rest():
+    """Similarities go on in proportion to the rate spent, so that by steps the last fifth looks still."""
+    steps = np.arange(1001)
+    rates = 0.1 * (1 + np.cos(np.pi * steps / 1000)) / 2
+    spent = np.cumsum(rates) / rates.sum()
+    lines = made_log([lambda part: 0.4 * spent[round(1000 * part)]], rates.tolist())
+    assert lines[-1]["similarity/1"] - lines[800]["similarity/1"] < 0.02
+    assert moved_in_the_end(lines, 1) == pytest.approx((0.08,), abs=0.002)
+
+
+@pytest.mark.parametrize(
+    ("lines", "first", "starts", "holds", "said"),
+    [
+        ([0.8, 0.5, 0.0], 0.8, 0.7, True, "above 0.70, from where on the ranks rest in order: the prediction holds"),
+        ([0.8, 0.5, 0.5], 0.8, 0.7, False, "not yet at rest: rank 2 moved by +0.10 in the last fifth of training"),
+        ([0.37, 0.3, 0.0], 0.37, 0.7, False, "rank 1, at 0.37, has not come to 0.70"),
+        ([0.8, 0.5, 0.0], 0.8, None, False, "these temperatures never rest in order"),
+    ],
+)
+def test_a_prediction_holds_at_rest_and_in_order(lines, first, starts, holds, said, tmp_path):
+    rank_1, rank_2, rise = lines
+    made = made_log([lambda part: rank_1, lambda part: rank_2 + rise * part], [0.1] * 201)
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in made))
+    found = rest_of(tmp_path, 2, first, starts)
+    assert found.holds is holds
+    assert said in found.text
+
+
+def test_a_log_is_read_to_its_last_whole_line_and_damage_is_told(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    assert logged_lines(tmp_path) == []
+    path.write_bytes(b'{"step": 0}\n{"step": 1}\n{"st')  # killed, or still being written
+    assert logged_lines(tmp_path) == [{"step": 0}, {"step": 1}]
+    for damaged in (b'{"step": 0}\n\xff\n', b"[1]\n", b'{"step"\n', b"9" * 5000 + b"\n", b"[" * 10**5 + b"\n"):
+        path.write_bytes(damaged)
+        with pytest.raises(DataError, match=r"metrics.jsonl is damaged \(.*take the damaged line out"):
+            logged_lines(tmp_path)
+
+
+def test_a_log_may_be_too_short_to_tell(tmp_path):
+    assert rest_of(tmp_path, 2, 0.9, 0.5).text.startswith("the log is too short to tell")
+    assert moved_in_the_end(made_log([lambda part: 0.5], [0.1] * 12), 1) == ()
+    assert moved_in_the_end(made_log([lambda part: 0.5], [0.0] * 500), 1) == ()
+    assert moved_in_the_end(made_log([lambda part: 0.5], [0.1] * 500), 2) == ()  # nothing is logged of rank 2
+
+
+@pytest.mark.parametrize("pair", [(0.1, 0.2), (0.1, 0.7), (0.2, 0.1)])
+def test_order_starts_where_the_line_of_two_ranks_says(pair):
+    terms = [RankTerm(temperature) for temperature in pair]
+    expected = ranking_starts(pair, NEGATIVES)
+    assert 0 <= RankBalance.from_negatives(terms, NEGATIVES).starts() - expected <= 1 / 40
+    close = normal_negatives(5000, 0.5, 0.1)
+    assert ranking_starts(pair, close) == math.inf
+    assert RankBalance.from_negatives(terms, close).starts() is None

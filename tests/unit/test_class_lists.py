@@ -148,3 +148,14 @@ def test_a_split_may_be_a_part_of_every_class(folder, tmp_path):
         load_images(folder, "train[3:]")
     with pytest.raises(DataError, match="no split 'val'"):
         load_images(folder, "val[:2]")
+
+
+def test_the_outlier_sets_are_those_of_the_authors():
+    """Disjoint from each other and from ImageNet-100, within ImageNet; the digest of their ids as the authors fixed them."""
+    lists = [read_class_list(f"imagenet-outliers-{number}") for number in (1, 2, 3)]
+    inliers, every = set(read_class_list("imagenet100")), set(read_class_list("imagenet1k"))
+    assert [len(each) for each in lists] == [100, 100, 100]
+    assert len(inliers.union(*lists)) == 400
+    assert set().union(*lists) <= every
+    assert [each[0] for each in lists] == ["n01494475", "n01531178", "n01498041"]
+    assert [each[-1] for each in lists] == ["n12985857", "n12768682", "n13133613"]

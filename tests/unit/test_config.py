@@ -2,6 +2,7 @@ import pytest
 import yaml
 
 from rince.config import load_recipe, recipe_names, recipe_text
+from rince.config.reading import load_run_recipe
 from rince.errors import ConfigError, DataError
 from rince.hierarchy.class_lists import read_class_list
 
@@ -21,7 +22,7 @@ def write(folder, values, name="recipe.yaml"):
 
 def test_every_recipe_that_ships_is_valid_and_teaches():
     names = recipe_names()
-    assert len(names) == 68
+    assert len(names) == 69
     for name in names:
         recipe = load_recipe(name)
         assert recipe.name == name
@@ -140,7 +141,7 @@ def test_the_pretrained_scale_is_one_for_all_rows():
 
 
 def test_a_recipe_written_out_reads_back_equal(tmp_path):
-    for scale in ("full", "reduced"):
+    for scale in ("full", "long", "reduced"):
         recipe = load_recipe("cifar100/rince-out-in", [f"scale={scale}", "loss.terms.1.temperature=0.3"])
         assert recipe.loss.terms[1].temperature == 0.3
         assert load_recipe(write(tmp_path, recipe.to_yaml())) == recipe
@@ -249,7 +250,7 @@ def test_no_count_is_larger_than_any_can_be(key):
     with pytest.raises(ConfigError, match=rf"{key}: is larger than any count can be; got 1000") as caught:
         load_recipe("demo/rince-in", [f"{key}=1{'0' * 400}"])
     assert len(str(caught.value)) < 350
-    with pytest.raises(ConfigError, match=r"is not valid YAML: .*4300 digits"):
+    with pytest.raises(ConfigError, match=r"is not valid YAML: .*an integer of more than 4000 characters"):
         load_recipe("demo/rince-in", [f"{key}=1{'0' * 5000}"])
 
 
@@ -268,6 +269,7 @@ NO_YAML = [
     ("data: &x\n  self: *x", r"the alias \*x holds itself \(line 2\)"),
     ("a: " + "[" * 3000 + "]" * 3000, r"it nests deeper than 64 levels \(line 1\)"),
     ("a: " + "{a: " * 3000, r"it nests deeper than 64 levels \(line 1\)"),
+    ("seed: 0x" + "f" * 5000, r"an integer of more than 4000 characters \(line 1\)"),
     ("seed: 2001-99-99", "month must be in 1..12"),
     ("seed: [", r"\(line 1\)"),
 ]
@@ -293,3 +295,40 @@ def test_aliases_and_merged_keys_are_plain_yaml(tmp_path):
     text = "base: demo/rince-in\nsave: &save {every_minutes: 3}\ntrain:\n  <<: {epochs: 4}\n  batch: 32\nlog: {}\n"
     recipe = load_recipe(write(tmp_path, text))
     assert (recipe.train.epochs, recipe.train.batch, recipe.save.every_minutes) == (4, 32, 3)
+
+
+def test_a_changed_recipe_is_no_longer_the_row_of_the_paper_that_it_was(tmp_path):
+    same = [
+        *("seed=7", "data.source=DIR/cifar100", "data.workers=1", "log.logger=none", "save.every_steps=5"),
+        *("train.precision=bf16-mixed",),
+    ]
+    for scale in ("full", "reduced", "long"):
+        assert load_recipe("cifar100/rince-in", [f"scale={scale}", *same]).paper is not None, scale
+    file = tmp_path / "recipe.yaml"
+    file.write_text(load_recipe("cifar100/rince-in", ["scale=reduced", *same]).to_yaml())
+    assert load_recipe(file).paper is not None
+    assert load_run_recipe(file).paper is not None
+    for change in (
+        "train.epochs=50",
+        "loss.terms.0.temperature=0.2",
+        "data.limit=100",
+        "optimizer.lr=0.1",
+        "train.batch=7",
+    ):
+        assert load_recipe("cifar100/rince-in", [change]).paper is None, change
+        assert load_recipe(file, [change]).paper is None, change
+    changed = tmp_path / "changed.yaml"
+    changed.write_text(file.read_text().replace("temperature: 0.225", "temperature: 0.3"))
+    assert load_run_recipe(changed).paper is None
+
+
+def test_every_recipe_that_ships_stands_for_its_own_row():
+    rows = [name for name in recipe_names() if "\npaper:" in recipe_text(name)]
+    assert len(rows) >= 20
+    for name in rows:
+        assert load_recipe(name).paper is not None, name
+        for scale in ("reduced", "pretrained", "long"):
+            try:
+                assert load_recipe(name, [f"scale={scale}"]).paper is not None, (name, scale)
+            except ConfigError as error:
+                assert f"has no block `{scale}:`" in str(error)  # noqa: PT017 - not every recipe has every scale

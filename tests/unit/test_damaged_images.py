@@ -117,3 +117,13 @@ def test_all_files_below_a_folder_are_found(tmp_path):
         "a/c/3.PNG",
         "b/2.png",
     ]
+
+
+def test_jpegs_have_four_endings_and_a_folder_of_other_kinds_is_told_what_to_do(tmp_path):
+    for name in ("a.jpg", "b.JFIF", "c.jpe", "d.jpeg"):
+        Image.new("RGB", (4, 4)).save(tmp_path / name, format="JPEG")
+    assert len(find_images(str(tmp_path))) == 4
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos" / "IMG_2.heif").write_bytes(b"something else")
+    with pytest.raises(DataError, match=r"no file under .*; convert the 1 file of other kinds of images to JPEG"):
+        find_images(str(tmp_path / "photos"))

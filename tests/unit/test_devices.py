@@ -14,12 +14,16 @@ from oracles.pretend_device import pretend as moved
 from rince import (
     DataError,
     InstanceRanks,
+    LabelSetRanks,
     MemoryBank,
     MomentumTwin,
     RankedInfoNCE,
     RankTerm,
     SampleRanks,
     TableRanks,
+    in_batch,
+    score_ranks,
+    two_towers,
     view_ranks,
 )
 from rince.devices import has_float64, in_float64
@@ -81,6 +85,8 @@ LOSSES = {
     "pooled": RankedInfoNCE.out((0.1, 0.15, 0.2), over_positives="pooled"),
     "includes closer": RankedInfoNCE([RankTerm(0.1), RankTerm(0.2, "out", True), RankTerm(0.3, "in", True)]),
 }
+for first in LOSSES.values():  # whose first call looks at its inputs, as no other does
+    first.from_embeddings(*case())
 
 
 @pytest.mark.parametrize("divisor", [None, torch.tensor([20.0, 10.0, 30.0])], ids=["whole", "part"])
@@ -227,6 +233,48 @@ def test_ranked_triplets_give_the_same_without_a_look(divisor, pretend):
     assert pretend.reads == pretend.uploads == []
     assert_same(found, expected)
     assert_same(given.grad, queries.grad)
+
+
+def within(name, views, to):
+    """A batch as people make it; the source of ranks is new each time, since it goes where its labels are."""
+    labels, table = torch.arange(6) % 3, TableRanks.from_superclasses([0, 0, 1])
+    if name == "label sets":
+        sets = [["red"], ["red", "car"], ["bus"], ["car"], ["red", "bus"], []]
+        return in_batch(views, to(torch.arange(6)), LabelSetRanks(sets, [0.9, 0.3]))
+    if name == "scores":
+        return in_batch(views, ranks=score_ranks(to(SCORES), (0.7, 0.4)))
+    if name == "absent views":
+        return in_batch(views, to(labels), table, present=to(SCORES[:, :2] > 0.3))
+    if name == "two towers":
+        return two_towers(*views, to(labels), table)
+    return in_batch(views, to(labels), table)
+
+
+SCORES = torch.rand(6, 6, generator=torch.Generator().manual_seed(2))
+
+
+@pytest.mark.parametrize("normalize", [False, True])
+@pytest.mark.parametrize("name", ["classes", "label sets", "scores", "absent views", "two towers"])
+def test_a_batch_is_contrasted_without_a_look(name, normalize, pretend):
+    loss = RankedInfoNCE([RankTerm(0.1, "out", denominator="all"), RankTerm(0.2, weight=0.5)])
+    both, length = [], 2 if normalize else 1
+    for to in (lambda values: values, moved):
+        leaf = to(length * F.normalize(torch.randn(2, 6, 4, generator=torch.Generator().manual_seed(1)), dim=2))
+        leaf.requires_grad_()
+        output = within(name, list(leaf), to).loss(loss, normalize=normalize)
+        output.total.backward()
+        both.append((output.total.detach(), output.per_rank, leaf.grad))
+    assert pretend.reads == []
+    assert_same(both[1], both[0], rtol=1e-5, atol=1e-6)
+
+
+def test_what_is_given_on_the_cpu_goes_to_the_embeddings(pretend):
+    views = [F.normalize(torch.randn(6, 4, generator=torch.Generator().manual_seed(i)), dim=1) for i in range(2)]
+    own, ranks = torch.tensor([[1, 2], [3, 1]]), (SCORES > 0.5).int()
+    expected = in_batch(views, ranks=ranks, own_ranks=own, present=SCORES[:, :2] > 0.3)
+    found = in_batch(moved(views), ranks=ranks, own_ranks=own, present=SCORES[:, :2] > 0.3)
+    assert_same(found.ranks, expected.ranks)
+    assert pretend.reads == []
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ EXPECTED = {
     "loss_in_20_lines.py": ["loss 6.3749", "queries with a positive of rank 1 and 2: [8, 8]"],
     "own_taxonomy.py": ["TableRanks(classes=4, ranks=3)", "[[1, 2, 3, 0, -1], [0, 0, 0, 1, -1]]"],
     "moco_with_labels.py": ["step 200  loss 0.3"],
+    "sentence_transformers_trainer.py": ["4 intents, 2 ranks", "paths_recall@1_rank_2", "grades_ndcg"],
 }
 
 
@@ -39,6 +40,12 @@ def test_moco_example_learns_the_order():
     assert len(rows) == 4
     first, second, negative = (float(value) for value in rows[-1])
     assert first > second + 0.2 > negative + 0.4
+
+
+def test_the_sentence_example_learns():
+    rows = re.findall(r"(\w+_ndcg) +(\S+) → (\S+)", run("examples/sentence_transformers_trainer.py"))
+    assert [name for name, _, _ in rows] == ["paths_ndcg", "grades_ndcg"]
+    assert all(float(after) > float(before) for _, before, after in rows)
 
 
 def test_the_readme_prints_what_it_says():

@@ -1,5 +1,6 @@
 """What the figures and tables of a report show: the numbers that were drawn, read back from the axes and the page."""
 
+import itertools
 import re
 from types import SimpleNamespace
 
@@ -7,11 +8,15 @@ import numpy as np
 import pytest
 import torch
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 
+from rince.config import load_recipe
 from rince.evaluation.paired import Difference
 from rince.report import figures, numbers
 from rince.report.collect import Level
 from rince.report.differences import Compared
+from rince.report.drawing import draw
+from rince.report.figures import SQUARE, _matrix
 from rince.report.tables import compare
 
 LEVELS = (Level("class", ("a", "b", "c", "d"), (0, 1, 2, 3)), Level("kind", ("x", "y"), (0, 1, 0, 1)))
@@ -30,14 +35,17 @@ def run_of(number, **results):
         {"step": step, "loss": 2.0 - step / 10 + number, "term/1": 1.0 - step / 10 + number, "term/2": 1.0 + number}
         for step in range(0, 10, 2)
     ]
+    terms = [
+        SimpleNamespace(temperature=0.1, positives="in", includes_closer=False),
+        SimpleNamespace(temperature=0.25, positives="out", includes_closer=False),
+    ]
     return SimpleNamespace(
         label=f"run {number}",
         recipe=SimpleNamespace(
-            terms=[
-                SimpleNamespace(temperature=0.1, positives="in"),
-                SimpleNamespace(temperature=0.25, positives="out"),
-            ],
-            method=SimpleNamespace(kind="contrast"),
+            terms=terms,
+            terms_for=lambda ranks: terms[:ranks],
+            ranks=SimpleNamespace(kind="tree", needs_levels=True),
+            method=SimpleNamespace(kind="contrast", trains=True, needs_superclasses=False),
             data=SimpleNamespace(source="photographs"),
             about="",
         ),
@@ -140,7 +148,7 @@ def test_a_matrix_has_relatives_side_by_side(runs, painted):
     for axes, run in zip(painted.values(), runs, strict=True):
         matrix = np.array(run.figures["class_similarity"]["before"])
         assert axes.images[0].get_array().tolist() == matrix[order][:, order].tolist()
-        assert [label.get_text() for label in axes.get_yticklabels()] == ["x", "y"]
+        assert [name.get_text() for name in axes.texts] == ["x", "y"]
 
 
 def test_training_curves_are_those_of_their_own_run(runs, painted):
@@ -151,6 +159,33 @@ def test_training_curves_are_those_of_their_own_run(runs, painted):
             assert data_of(line) == [[float(each["step"]), each[key]] for each in run.lines]
             assert line.get_label() == f"rank {key[-1]}"
     assert len({axes.get_ylim() for axes in painted.values()}) == 1  # a common scale
+
+
+def test_recalls_on_held_out_samples_stand_apart_from_the_loss(painted):
+    found = {
+        f"validation/{level}/recall@1{place}": 0.5 for level in ("class", "group") for place in ("", " after the head")
+    }
+    lines = [{"step": step, "loss": 5.0, **found, "validation/best_step": 15} for step in range(3)]
+    figures.training_curves([SimpleNamespace(label="judged", lines=lines)], ["one"])
+    assert list(painted) == ["training-terms-one", "training-judged-one"]
+    labels = [curve.get_label() for curve in painted["training-judged-one"].get_lines()]
+    assert labels == ["class", "class after the head", "group", "group after the head"]
+    held = [{"step": 0, "loss": 5.0, "validation/loss": 4.0, **found}]
+    figures.training_curves([SimpleNamespace(label="held", lines=held)], ["two"])
+    labels = [curve.get_label() for curve in painted["training-validation-two"].get_lines()]
+    assert labels == ["loss", "held-out samples"]
+
+
+def test_clips_are_drawn_by_what_they_are(painted):
+    line = {"similarity/1": 0.7, "similarity/negative": 0.1, "violated/frame-shot": 0.4, "violated/shot-video": 0.3}
+    kinds = {"similarity/frame": 0.9, "similarity/shot": 0.8, "similarity/video": 0.6}
+    run = SimpleNamespace(label="clips", lines=[{"step": step, **line, **kinds} for step in range(3)])
+    figures.training_curves([run], ["one"])
+    similarity, violated = (painted[f"training-{kind}-one"].get_lines() for kind in ("similarity", "violated"))
+    told = {curve.get_label(): data_of(curve)[0][1] for curve in similarity}
+    assert told == {"frame": 0.9, "shot": 0.8, "video": 0.6, "negatives": 0.1}
+    assert [curve.get_label() for curve in violated] == ["frame-shot", "shot-video"]
+    assert len({curve.get_color() for curve in similarity}) == 4
 
 
 def test_what_a_reader_must_know_stands_below_the_table(runs):
@@ -174,9 +209,10 @@ def test_each_place_has_a_table_and_differences_of_its_own(runs):
     names = ["retrieval/class/map", "retrieval/class/map after the head"]
     table = compare([run.results for run in runs], names)
     cells = dict(zip(names, (Difference(0.1, -0.02, 0.2), Difference(-0.125, -0.2, -0.01)), strict=True))
-    text = numbers.comparison(table, [Compared("test/1", "test/0", cells)], runs)
+    text = numbers.comparison(table, [Compared("test/1", "test/0", cells, dict.fromkeys(cells, 76))], runs)
     before, after = text.split("<h3>Embeddings, after the head</h3>")
     assert before.count("<table>") == after.count("<table>") == 2
+    assert "(bootstrap over 76 groups of test samples)" in before
     assert ">0.100</td>" in before
     assert ">0.375<" in after
     assert ">0.375<" not in before
@@ -208,3 +244,69 @@ def test_facts_say_what_a_run_is():
     assert "|1,110, 124 held out|" in text
     run.data.source = "others"  # whose training set nothing was held out of
     assert "|1,234|" in re.sub("<[^>]*>", "|", numbers.facts([run]))
+
+
+def test_a_legend_lies_over_no_curve():
+    seen = []
+
+    def paint(axes):
+        axes.plot([0, 1], [0.95, 0.95], label="high")  # under the corner that was asked for
+        axes.plot([0, 0.4], [0.05, 0.05], label="low, left")
+        axes.legend(loc="upper left")
+        seen.append(axes)
+
+    draw("legend", "a test", paint)
+    (axes,) = seen
+    box, line = axes.get_legend().get_window_extent(), axes.transData.transform([(0, 0.95), (0.4, 0.05)])
+    assert box.y1 < line[0, 1]  # below the high curve
+    assert box.x0 > line[1, 0]  # and right of the other
+
+    def crowded(axes):
+        for height in range(9):
+            axes.plot([0, 1], [height, height], label=f"run {height}")
+        axes.legend(loc="upper left")
+        seen.append(axes)
+
+    draw("legend", "a test", crowded)
+    assert seen[1].get_legend() is None
+    (below,) = seen[1].figure.legends
+    assert below.get_window_extent().y1 <= seen[1].get_window_extent().y0
+
+
+def test_names_of_rows_do_not_lie_over_each_other():
+    seen = []
+    groups = [0, 1, 2, *([3] * 30), 4, 5, 6]  # small groups at both ends
+    level = Level("group", tuple(f"group {i}" for i in range(7)), tuple(groups))
+
+    def paint(axes):
+        _matrix(np.eye(len(groups)), groups, level, "title", (0, 1))(axes)
+        seen.extend(axes.texts)
+
+    draw("names", "a test", paint, SQUARE)
+    assert [text.get_text() for text in seen] == list(level.groups)
+    tops = [Text.get_window_extent(text) for text in seen]  # of the words, without the line to the row
+    assert all(above.y0 >= below.y1 for above, below in itertools.pairwise(tops))
+
+
+def test_the_table_says_what_rows_were_told_and_marks_the_best_beside_rince():
+    rows = {
+        "frozen": "nothing",
+        "scl-in": "class",
+        "cross-entropy": "class",
+        "scl-superclass": "class and group",
+        "scl-levels": "class and group",
+        "two-heads": "class and group",
+        "scl-in-two-heads": "class and group",
+        "rince-in": "class and group",
+    }
+    shown = []
+    for number, row in enumerate(rows):
+        run = run_of(number)
+        run.recipe = load_recipe(f"vectors/{row}", ["data.source=HERE"])
+        run.results["metrics"]["retrieval/class/map"] = 0.1 * number  # two heads with SCL are best but for RINCE
+        shown.append(run)
+    table = compare([run.results for run in shown], ["retrieval/class/map"])
+    text = numbers.comparison(table, [], shown)
+    lines = [line for line in text.split("<tr>") if line.startswith('<th scope="row">')]
+    assert [line.split("</th><td>")[1].split("<")[0] for line in lines] == list(rows.values())
+    assert ["†" in line for line in lines] == [row == "scl-in-two-heads" for row in rows]

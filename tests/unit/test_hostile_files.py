@@ -17,6 +17,8 @@ from rince.hierarchy.taxonomy import load_taxonomy
 from rince.sources import image_tables
 from rince.sources.image_files import read_folder
 from rince.sources.images import load_images
+from rince.sources.text_files import read_table
+from rince.sources.vector_files import open_vector_file
 from rince.sources.video_layouts import list_videos
 from train.tiny import rince, rince_process, write_recipe
 
@@ -162,6 +164,9 @@ def parquet(folder, **files):
 
 
 NUMBERS, NAMES = pa.array([0, 1]), pa.array(["a", "b"])
+NO_TEXT = pa.Array.from_buffers(
+    pa.string(), 2, [None, pa.py_buffer(np.int32([0, 1, 2]).tobytes()), pa.py_buffer(b"\xe9b")]
+)
 
 
 @pytest.mark.parametrize(
@@ -173,12 +178,22 @@ NUMBERS, NAMES = pa.array([0, 1]), pa.array(["a", "b"])
         ),
         ({"train": NUMBERS, "test": NAMES}, "split 'train' of .* holds int64, and string in another split; write"),
         ({"train": NAMES, "test": NUMBERS}, "split 'train' of .* holds string, and int64 in another split; write"),
+        ({"train": NO_TEXT}, r"train.parquet' does not read as parquet .*UTF8"),
         ({"train": pa.array([0, 2**40])}, r"holds label 1,099,511,627,776, and labels without names count the classes"),
     ],
 )
 def test_labels_of_two_types_and_labels_that_are_ids(files, message, tmp_path):
     with pytest.raises(DataError, match=message):
         load_images(parquet(tmp_path, **files), "train")
+
+
+def test_text_of_other_tables_that_is_none(tmp_path):
+    pq.write_table(pa.table({"text": NO_TEXT, "label": NAMES}), tmp_path / "texts.parquet")
+    with pytest.raises(DataError, match=r"texts.parquet' does not read as parquet .*UTF8"):
+        read_table(tmp_path / "texts.parquet")
+    pq.write_table(pa.table({"vector": [[1.0], [2.0]], "label": NO_TEXT}), tmp_path / "vectors.parquet")
+    with pytest.raises(DataError, match=r"vectors.parquet cannot be read as .parquet .*UTF8"):
+        open_vector_file(tmp_path / "vectors.parquet")
 
 
 def test_labels_of_several_widths_agree_and_a_split_without_labels_tells_nothing(tmp_path, monkeypatch):

@@ -55,3 +55,38 @@ print("torch" in sys.modules, "pydantic" in sys.modules)
 def test_the_command_line_reads_recipes_without_torch():
     """So that `rince ls` and a mistyped name answer at once."""
     assert output_of("import sys; import rince.cli, rince.config.reading; print('torch' in sys.modules)") == "False\n"
+
+
+LIBRARY = """
+import torch, rince
+import torch.nn.functional as F
+torch.manual_seed(0)
+labels, encoder = torch.arange(12) % 4, torch.nn.Linear(8, 4)
+embeddings = F.normalize(torch.randn(12, 8), dim=1).requires_grad_()
+source, loss = rince.TableRanks.from_superclasses([0, 0, 1, 1]), rince.RankedInfoNCE.in_((0.1, 0.225))
+batch = rince.in_batch(embeddings.view(6, 2, 8).transpose(0, 1), labels[:6], rank_source=source)
+value = loss.from_embeddings(batch.queries, batch.candidates, batch.ranks).total
+value.backward()
+bank = rince.MemoryBank(32, 8, start="random")
+bank.push(embeddings.detach(), labels)
+twin = rince.MomentumTwin(encoder)
+twin.update(encoder)
+positions = rince.SampleRanks(torch.randn(12, 2), [1.0], metric="euclidean")
+sets = rince.LabelSetRanks([["a"], ["a", "b"], ["c"]], [0.5])
+drawn = next(iter(rince.RankedBatchSampler(labels, source, 4, 2)))
+ranks = source(labels, labels).fill_diagonal_(rince.EXCLUDED)
+cached = rince.CachedLoss(encoder, chunk=3)(
+    torch.randn(12, 8), lambda made: loss.from_embeddings(F.normalize(made), F.normalize(made), ranks)
+)
+seen = [source.fingerprint, positions.fingerprint, sets.fingerprint, drawn]
+print(seen, positions(labels, labels).sum(), sets(labels[:3], labels[:3]), f"{value:.4f} {cached.total:.4f}")
+print(f"{embeddings.grad.norm():.4f} {bank.similarities(embeddings).norm():.4f}")
+"""
+
+
+@pytest.mark.slow
+def test_the_library_does_without_numpy(capsys):
+    """Torch does not bring it along, so whoever installs nothing else has none."""
+    alone = "import sys, warnings; sys.modules['numpy'] = None; warnings.simplefilter('ignore')\n"
+    exec(LIBRARY, {})
+    assert output_of(alone + LIBRARY) == capsys.readouterr().out

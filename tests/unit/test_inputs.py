@@ -63,7 +63,7 @@ def pushed(keys, labels):
 # Each takes a function that makes of a tensor what a caller may give in its place.
 CALLS = {
     "loss": lambda of: ranked_info_nce(of(X[:4] @ X.T), of(RANKS), TERMS),
-    "blockwise": lambda of: ranked_info_nce_from_embeddings(of(X[:4]), of(X), of(RANKS), TERMS),
+    "blockwise": lambda of: ranked_info_nce_from_embeddings(of(U[:4]), of(U[4:]), of(RANKS[:, 4:]), TERMS),
     "divisor": lambda of: RankedInfoNCE(TERMS)(of(X[:4] @ X.T), of(RANKS), of(torch.tensor([4, 7]))).total,
     "count": lambda of: RankedInfoNCE(TERMS).count(of(RANKS)),
     "table": lambda of: TableRanks(of(TREE.table))(of(Y[:3]), of(Y)),
@@ -128,9 +128,10 @@ def test_arrays_and_lists_are_taken_as_tensors_are(call, given):
 
 def test_lists_go_with_tensors_of_any_kind():
     """What is no tensor takes the kind of what is."""
-    expected = ranked_info_nce_from_embeddings(X[:4], X, RANKS, TERMS)
-    for queries, candidates in ((X[:4].tolist(), X), (X[:4], X.tolist()), (X[:4].double().numpy(), X)):
-        loss = ranked_info_nce_from_embeddings(queries, candidates, RANKS.tolist(), TERMS)
+    few, many, ranks = U[:4], U[4:], RANKS[:, 4:]
+    expected = ranked_info_nce_from_embeddings(few, many, ranks, TERMS)
+    for queries, candidates in ((few.tolist(), many), (few, many.tolist()), (few.double().numpy(), many)):
+        loss = ranked_info_nce_from_embeddings(queries, candidates, ranks.tolist(), TERMS)
         assert loss.dtype == torch.float32
         assert loss.item() == pytest.approx(expected.item(), rel=1e-6)
 
@@ -176,10 +177,18 @@ REFUSED = [
     (lambda: MemoryBank(2**50, 2**13), ConfigError, "does not fit into memory"),
     (lambda: SampleRanks.from_neighbours(X, [1.5]), ConfigError, "each of counts must be a whole number"),
     (lambda: linear_temperatures(0.1, 0.2, 1.5), ConfigError, "ranks must be a whole number"),
-    (lambda: linear_temperatures(NAN, 0.2, 3), ConfigError, "temperatures must be numbers, got nan and 0.2"),
+    (lambda: linear_temperatures(NAN, 0.2, 3), ConfigError, "the first temperature must be a number, got nan"),
+    (lambda: linear_temperatures(0.1, HUGE, 3), ConfigError, "the last temperature must be a number, got 1000"),
+    (lambda: MemoryBank(2, 2, start="random", seed=HUGE), ConfigError, "seed must be a whole number"),
+    (lambda: linear_probe(X, X, train_labels=Y, test_labels=Y, l2=HUGE), ConfigError, "l2 must be a number from 0, got 1000"),
     (lambda: ranked_info_nce_from_embeddings(X[:4], X, RANKS, TERMS, block_size=1.5), ConfigError, "block_size must be a whole"),
     (lambda: view_ranks(1.5, queries=2), DataError, "a rank is an integer between -1 and 127, got 1.5"),
     (lambda: InstanceRanks(300), DataError, "a rank is an integer between -1 and 127, got 300"),
+    (lambda: InstanceRanks()(np.array([2**64 - 1], np.uint64), [0]), DataError, "query_labels holds integers from 2**63 on"),
+    (lambda: RankedInfoNCE(TERMS).count(RANKS + 0.5), ShapeError, "ranks must be integers"),
+    (lambda: RankedInfoNCE(TERMS).count(RANKS > 0), ShapeError, "ranks must be integers"),
+    (lambda: MomentumTwin(torch.nn.Identity(), None), ConfigError, "momentum must be a number, got None"),
+    (lambda: MomentumTwin(torch.nn.Identity(), HUGE), ConfigError, "momentum must be a number, got 1000"),
     (lambda: InstanceRanks(HUGE), DataError, "a rank is an integer between -1 and 127, got 1000"),
     (lambda: RankTerm(HUGE), ConfigError, "temperature must be positive, got 1000"),
     (lambda: RankedInfoNCE([RankTerm(0.1)] * 128), ConfigError, "at most 127 terms; got 128"),
@@ -217,7 +226,7 @@ def test_nonsense_gets_one_clear_sentence(call, error, text):
     assert len(str(caught.value)) < 400
 
 
-@pytest.mark.parametrize("kind", [torch.uint8, torch.int8, torch.int16, torch.int32])
+@pytest.mark.parametrize("kind", [torch.uint8, torch.int8, torch.int16, torch.int32, torch.uint16, torch.uint32])
 def test_labels_of_any_integer_are_labels(kind):
     """254 and 255 of uint8 are -2 and -1 in a byte; they are samples like any other."""
     largest = torch.iinfo(kind).max
@@ -232,6 +241,21 @@ def test_labels_of_any_integer_are_labels(kind):
         table = torch.zeros(largest + 1, largest + 1, dtype=torch.int8).fill_diagonal_(1)
         assert TableRanks(table)(labels, labels).equal(same)
         assert SampleRanks(torch.eye(largest + 1), [0.5])(labels, labels).equal(same)
+
+
+@pytest.mark.parametrize("kind", [torch.uint16, torch.uint32, torch.uint64])
+def test_ranks_of_unsigned_integers_are_ranks(kind):
+    """torch keeps them, and can neither compare them nor find the largest."""
+    ranks, queries, candidates = RANKS[:, 4:].clamp(min=0), U[:4], U[4:]
+    similarities, loss = queries @ candidates.T, RankedInfoNCE(TERMS)
+    for given in (ranks.to(kind), ranks.numpy().astype(str(kind).removeprefix("torch."))):
+        assert loss(similarities, given).total.equal(loss(similarities, ranks).total)
+        expected = loss.from_embeddings(queries, candidates, ranks).total
+        assert loss.from_embeddings(queries, candidates, given).total.equal(expected)
+        assert loss.from_embeddings(queries, candidates, lambda a, b, g=given: g[a:b]).total.equal(expected)
+        assert loss.count(given).equal(loss.count(ranks))
+        assert TableRanks(given[:, :4]).table.equal(ranks[:, :4].to(torch.int8))
+    assert view_ranks(*np.array([1, 2]), queries=1).tolist() == [[1, 2]]
 
 
 def test_own_ranks_of_a_tensor_do_not_wrap():

@@ -7,7 +7,9 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import average_precision_score, roc_auc_score, roc_curve
 from sklearn.mixture import GaussianMixture
 
+from rince.evaluation.evidence import Evidence
 from rince.evaluation.judge import judge
+from rince.evaluation.metrics import shape
 from rince.evaluation.samples import Samples
 
 GROUP, DEPARTMENT = torch.tensor([0, 0, 1, 1, 2, 2]), torch.tensor([0, 0, 0, 0, 1, 1])
@@ -128,15 +130,25 @@ def test_test_samples_are_the_inliers(name, sets, verdict):
     assert np.trapezoid(roc["true"], roc["false"]) == pytest.approx(verdict.metrics[f"outliers/{name}/auroc"], abs=0.02)
 
 
-def test_geometry_is_of_the_test_set(sets, verdict):
-    _, test, _ = sets
-    vectors = unit(test.features)
+@pytest.mark.parametrize("side", ["train", "test"])
+def test_geometry_is_of_both_sets(sets, verdict, side):
+    samples, name = (sets[0], "train_") if side == "train" else (sets[1], "")
+    vectors = unit(samples.features)
     squares = ((vectors[:, None] - vectors) ** 2).sum(-1)
-    pairs = ~np.eye(66, dtype=bool)
-    assert verdict.metrics["geometry/uniformity"] == pytest.approx(np.log(np.exp(-2 * squares[pairs]).mean()), abs=1e-5)
-    for level, labels in test.levels.items():
+    pairs = ~np.eye(len(vectors), dtype=bool)
+    expected = np.log(np.exp(-2 * squares[pairs]).mean())
+    assert verdict.metrics[f"geometry/{name}uniformity"] == pytest.approx(expected, abs=1e-5)
+    for level, labels in samples.levels.items():
         same = (labels[:, None] == labels).numpy() & pairs
-        assert verdict.metrics[f"geometry/{level}/alignment"] == pytest.approx(squares[same].mean(), abs=1e-5)
+        assert verdict.metrics[f"geometry/{level}/{name}alignment"] == pytest.approx(squares[same].mean(), abs=1e-5)
+
+
+def test_of_many_training_samples_a_balanced_part_is_measured(monkeypatch):
+    monkeypatch.setattr(shape, "MOST", 6)
+    train = Samples(torch.randn(20, 4), {"class": torch.arange(20) % 3})
+    found = shape._trained(Evidence(train, train, {}))
+    assert torch.equal(found.features, train.features[:6])
+    assert found.labels.bincount().tolist() == [2, 2, 2]
 
 
 @pytest.mark.parametrize("place", ["before", "after"])

@@ -6,8 +6,8 @@ import torch
 from PIL import Image
 
 from rince.errors import ConfigError
-from rince.evaluation import lookup
-from rince.evaluation.lookup import find_neighbours
+from rince.evaluation import index, lookup
+from rince.evaluation.index import find_neighbours, gallery_of
 from rince.sources.image_files import find_images
 
 ANGLES = {"a": 0.0, "b": 0.2, "c": 0.5, "d": 1.0, "e": 2.0}
@@ -25,14 +25,13 @@ def folder(tmp_path, monkeypatch):
         names = [source.file(row).resolve().name[0] for row in range(len(source))]
         return torch.tensor([[LENGTHS[n] * np.cos(ANGLES[n]), LENGTHS[n] * np.sin(ANGLES[n])] for n in names])
 
-    monkeypatch.setattr(lookup, "vectors_of", made_up)
+    monkeypatch.setattr(index, "vectors_of", made_up)
     return tmp_path
 
 
 def neighbours(folder, query, k, say=lambda _: None):
-    (found,) = find_neighbours(
-        None, find_images(str(folder / query)), find_images(str(folder / "gallery")), k=k, which="features", say=say
-    )
+    gallery = gallery_of(None, find_images(str(folder / "gallery")), "features")
+    (found,) = find_neighbours(None, find_images(str(folder / query)), gallery, k=k, which="features", say=say)
     return [near.place.rpartition("/")[2].removesuffix(".png") for near in found.near], found
 
 
@@ -72,3 +71,30 @@ def test_a_query_from_elsewhere_finds_all(folder):
 def test_k_is_a_whole_number(folder, k):
     with pytest.raises(ConfigError, match="k must be a whole number, at least 1"):
         neighbours(folder, "gallery/a.png", k)
+
+
+def test_pictures_have_captions_below_them(folder):
+    _, found = neighbours(folder, "gallery/a.png", 2)
+    gallery = find_images(str(folder / "gallery"))
+    lookup.draw_neighbours([found], find_images(str(folder / "gallery/a.png")), gallery, folder / "found.png")
+    with Image.open(folder / "found.png") as picture:
+        below = np.asarray(picture.convert("L"))[lookup.MARGIN + lookup.THUMB :]
+    written = (below < 128).any(axis=0)
+    each = lookup.THUMB + lookup.MARGIN
+    assert all(written[x * each : (x + 1) * each].any() for x in range(3))  # the query and both neighbours
+
+
+def test_a_caption_fits_below_its_picture():
+    folder, name = lookup._caption("/photos/a-rather-long-class-name/1.jpg", lambda text: 10.0 * len(text))
+    assert (folder, name) == ("…-class-name", "1.jpg")
+
+
+def test_a_picture_says_that_it_shows_less(tmp_path):
+    for name in ("a", "b"):
+        Image.new("RGB", (20, 20)).save(tmp_path / f"{name}.png")
+    images = find_images(str(tmp_path))
+    (tmp_path / "b.png").unlink()
+    found = [lookup.Found("a.png", 0, [lookup.Neighbour(place="b.png", cosine=0.5, row=1)])]
+    with pytest.warns(UserWarning, match="1 of the samples in .*near.png cannot be read any more, and are gray there"):
+        lookup.draw_neighbours(found, images, images, tmp_path / "near.png")
+    assert (tmp_path / "near.png").is_file()

@@ -1,16 +1,19 @@
 """The dense loss against oracles that are not ours: naive loops, F.cross_entropy, pytorch-metric-learning."""
 
 import math
+from fractions import Fraction
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 from hypothesis import given, settings
-from pytorch_metric_learning.losses import NTXentLoss
+from pytorch_metric_learning.losses import NTXentLoss, SupConLoss
 
 from oracles.cases import OVER_POSITIVES, OVER_RANKS, as_tensors, as_terms, loss_cases
 from oracles.naive_loss import naive_loss, naive_loss_and_gradient, naive_terms
-from rince import RankedInfoNCE, RankTerm, linear_temperatures, ranked_info_nce
+from rince import RankedInfoNCE, RankTerm, TableRanks, linear_temperatures, ranked_info_nce
+from rince.errors import ConfigError
 
 
 @given(loss_cases())
@@ -33,7 +36,7 @@ def test_per_rank_values_and_counts_equal_the_naive_loops(case):
     output = RankedInfoNCE(as_terms(case["terms"]), over_positives=case["over_positives"])(similarities, ranks)
     expected = naive_terms(case["similarities"], case["ranks"], case["terms"], case["over_positives"])
     assert output.per_rank.tolist() == pytest.approx(expected, rel=1e-9, abs=1e-12)
-    for i, (_, _, includes_closer) in enumerate(case["terms"], start=1):
+    for i, (_, _, includes_closer, *_) in enumerate(case["terms"], start=1):
         wanted = set(range(1, i + 1)) if includes_closer else {i}
         assert output.queries_used[i - 1] == sum(bool(wanted & set(row)) for row in case["ranks"])
 
@@ -62,6 +65,47 @@ def test_pooled_out_is_the_ntxent_of_pytorch_metric_learning():
     torch.testing.assert_close(loss, expected, rtol=1e-10, atol=0)
     (gradient,) = torch.autograd.grad(loss, features)
     torch.testing.assert_close(gradient, expected_gradient, rtol=1e-8, atol=1e-12)
+
+
+def test_all_in_the_denominator_is_the_supcon_of_pytorch_metric_learning():
+    """Dense, and from embeddings; a class of one sample has no positive, which their reducer leaves out too."""
+    features = torch.randn(24, 16, dtype=torch.float64, requires_grad=True)
+    embeddings = F.normalize(features, dim=1)
+    labels = (torch.arange(24) % 5).index_fill(0, torch.tensor([7]), 9)
+    expected = SupConLoss(temperature=0.1)(embeddings, labels)
+    (expected_gradient,) = torch.autograd.grad(expected, features, retain_graph=True)
+    ranks = (labels[:, None] == labels).to(torch.int8).fill_diagonal_(-1)
+    supcon = RankedInfoNCE([RankTerm(0.1, "out", denominator="all")])
+    for output in (supcon(embeddings @ embeddings.T, ranks), supcon.from_embeddings(embeddings, embeddings, ranks)):
+        torch.testing.assert_close(output.total, expected, rtol=1e-9, atol=0)
+        (gradient,) = torch.autograd.grad(output.total, features, retain_graph=True)
+        torch.testing.assert_close(gradient, expected_gradient, rtol=1e-7, atol=1e-11)
+
+
+def test_supcon_of_many_ranks_is_theirs_with_closer_ranks_taken_out():
+    """Term i of a tree: SupCon on groups of level i, without the pairs that are closer."""
+    embeddings = F.normalize(torch.randn(30, 16, dtype=torch.float64), dim=1)
+    labels = torch.randint(0, 8, (30,))
+    source = TableRanks.from_tree([f"{c // 4}/{c // 2}/{c}" for c in range(8)])
+    ranks = source(labels, labels).fill_diagonal_(-1)
+    terms = [RankTerm(t, "out", denominator="all", weight=w) for t, w in ((0.1, 1.0), (0.2, 0.5), (0.3, 2.0))]
+    output = RankedInfoNCE(terms)(embeddings @ embeddings.T, ranks)
+    expected = []
+    for rank, term in enumerate(terms, start=1):
+        pairs = [(ranks == rank).nonzero(as_tuple=True), ((ranks == 0) | (ranks > rank)).nonzero(as_tuple=True)]
+        loss = SupConLoss(temperature=term.temperature)
+        expected.append(float(loss(embeddings, indices_tuple=(*pairs[0], *pairs[1]))))
+    assert output.per_rank.tolist() == pytest.approx(expected, rel=1e-6)
+    assert output.total.item() == pytest.approx(expected[0] + 0.5 * expected[1] + 2 * expected[2], rel=1e-6)
+
+
+def test_one_in_term_is_the_supcon_of_solo_learn_and_mil_nce():
+    """Both written out: -log of the share that the positives have of all."""
+    similarities, positive = torch.randn(6, 20, dtype=torch.float64), torch.rand(6, 20) < 0.3
+    positive[:, 0] = True
+    shares = torch.softmax(similarities / 0.2, dim=1)
+    expected = -(shares * positive).sum(dim=1).log().mean()
+    torch.testing.assert_close(ranked_info_nce(similarities, positive.to(torch.int8), [RankTerm(0.2)]), expected)
 
 
 def test_paper_equation_to_the_letter():
@@ -123,3 +167,34 @@ def test_naive_oracle_disagrees_with_a_wrong_loss():
     similarities, ranks = [[0.9, 0.5, 0.1]], [[1, 1, 0]]
     supcon = -sum(math.log(math.exp(s / 0.1) / sum(math.exp(x / 0.1) for x in similarities[0])) for s in (0.9, 0.5))
     assert naive_loss(similarities, ranks, [(0.1, "out", False)], "sum") != pytest.approx(supcon, rel=1e-3)
+
+
+def test_one_temperature_may_be_a_number_alone():
+    for make in (RankedInfoNCE.in_, RankedInfoNCE.out, RankedInfoNCE.out_in, RankedInfoNCE.uni):
+        assert make(0.1).terms == make((0.1,)).terms
+
+
+@pytest.mark.parametrize("make", [RankedInfoNCE.in_, RankedInfoNCE.out, RankedInfoNCE.out_in, RankedInfoNCE.uni])
+@pytest.mark.parametrize(
+    "one",
+    [
+        0.25,
+        Fraction(1, 4),
+        np.float32(0.25),
+        np.array(0.25),
+        np.array([0.25]),
+        torch.tensor(0.25),
+        torch.tensor([0.25]),
+    ],
+    ids=repr,
+)
+def test_a_temperature_may_be_any_real_number(make, one):
+    assert [term.temperature for term in make(one).terms] == [0.25]
+
+
+def test_temperatures_may_be_an_array_and_nothing_else_is_taken():
+    for several in (np.array([0.25, 0.5]), torch.tensor([0.25, 0.5]), (np.float64(0.25), Fraction(1, 2))):
+        assert [term.temperature for term in RankedInfoNCE.in_(several).terms] == [0.25, 0.5]
+    for wrong in ("0.1", b"0.1", {0.1: 1}, None, object(), True, [True], [None], ["0.1"], [[0.1]], torch.eye(2)):
+        with pytest.raises(ConfigError):
+            RankedInfoNCE.in_(wrong)

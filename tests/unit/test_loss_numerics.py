@@ -204,6 +204,7 @@ DIVISORS = [
 
 
 @pytest.mark.parametrize(("divisor", "error", "text"), DIVISORS)
+@pytest.mark.filterwarnings("ignore:.*candidates hold the queries")  # it is about something else
 def test_what_divides_nothing_is_refused(divisor, error, text):
     queries, candidates, ranks = torch.eye(3)[:1], torch.eye(3), torch.tensor([[1, 2, 0]])
     loss = RankedInfoNCE.in_((0.1, 0.2))
@@ -213,6 +214,7 @@ def test_what_divides_nothing_is_refused(divisor, error, text):
         loss.from_embeddings(queries, candidates, ranks, divisor=torch.tensor(divisor))
 
 
+@pytest.mark.filterwarnings("ignore:.*candidates hold the queries")  # it is about something else
 def test_a_term_without_positives_may_be_divided_by_nothing():
     """So it is in a batch of several parts, none of which has the rank."""
     queries, candidates, ranks = torch.eye(3)[:1], torch.eye(3), torch.tensor([[1, 0, 0]])
@@ -220,3 +222,32 @@ def test_a_term_without_positives_may_be_divided_by_nothing():
     alone = loss(queries @ candidates.T, ranks).total.item()
     assert loss(queries @ candidates.T, ranks, divisor).total.item() == pytest.approx(alone / 2)
     assert loss.from_embeddings(queries, candidates, ranks, divisor=divisor).total.item() == pytest.approx(alone / 2)
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+@pytest.mark.filterwarnings("ignore:1 of 5 queries")
+def test_what_is_excluded_everywhere_does_no_harm_to_gradients_of_embeddings(name, value):
+    """The value, and the gradients, are those without the candidate and the query that nobody asks."""
+    random = torch.Generator().manual_seed(0)
+    queries, candidates = (
+        F.normalize(torch.randn(rows, 6, generator=random, dtype=torch.float64), dim=1) for rows in (5, 9)
+    )
+    ranks = torch.randint(0, 3, (5, 9), generator=random)
+    ranks[:, 4], ranks[3] = -1, -1
+    ranks[3, :4] = 0  # opponents alone
+    queries[3, 1] = candidates[4, 2] = value
+    given = [each.clone().requires_grad_() for each in (queries, candidates)]
+    loss = getattr(RankedInfoNCE, name)((0.1, 0.2))
+    total = loss.from_embeddings(*given, ranks).total
+    rows, columns = torch.arange(5) != 3, torch.arange(9) != 4
+    kept = [queries[rows].clone().requires_grad_(), candidates[columns].clone().requires_grad_()]
+    dense = loss(kept[0] @ kept[1].T, ranks[rows][:, columns]).total
+    torch.testing.assert_close(total, dense)
+    found, expected = torch.autograd.grad(total, given), torch.autograd.grad(dense, kept)
+    for gradient, other, chosen in zip(found, expected, (rows, columns), strict=True):
+        torch.testing.assert_close(gradient[chosen], other)
+        assert (gradient[~chosen].abs() < 1e-30).all()
+    ranks[0, 4] = 0
+    with pytest.raises(DataError, match="holds 1 values that are NaN or infinite"):
+        loss.from_embeddings(*given, ranks)

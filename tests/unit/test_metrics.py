@@ -8,21 +8,21 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from sklearn.metrics import average_precision_score, roc_auc_score
+from sklearn.metrics import average_precision_score, recall_score, roc_auc_score
 from sklearn.mixture import GaussianMixture
 from torch.nn.functional import one_hot
 
 import rince
 from rince import TableRanks
-from rince.errors import DataError
-from rince.evaluation import evidence, ndcg, rank_order_accuracy
+from rince.errors import DataError, ShapeError
+from rince.evaluation import evidence, mean_over_classes, ndcg, rank_order_accuracy
 from rince.evaluation.judge import judge
 from rince.evaluation.metrics import METRICS, parse, values_of
 from rince.evaluation.metrics.accuracy import BEST_TEST, PROBE
 from rince.evaluation.metrics.detection import AUROC
 from rince.evaluation.metrics.metric import Named
-from rince.evaluation.metrics.search import MAP
-from rince.evaluation.metrics.shape import ALIGNMENT, SIMILARITY, UNIFORMITY
+from rince.evaluation.metrics.search import CHANCE, MAP
+from rince.evaluation.metrics.shape import ALIGNMENT, SIMILARITY, TRAIN_UNIFORMITY, UNIFORMITY
 from rince.evaluation.samples import Samples, ranks_of
 
 FAMILIES = ("finetune", "probe", "retrieval", "ranking", "outliers", "geometry")
@@ -40,6 +40,13 @@ def samples(seed, each, tight):
     return Samples(features, {"class": labels, "group": labels // 2}, features[:, :9] + 0.01)
 
 
+def uneven(test):
+    """Without five samples, two of them of the first class."""
+    left = torch.cat([torch.arange(1, CLASSES), torch.arange(CLASSES + 4, 6 * CLASSES)])
+    levels = {name: labels[left] for name, labels in test.levels.items()}
+    return Samples(test.features[left], levels, test.embeddings[left])
+
+
 def strangers(tight):
     """Far from all classes, or anywhere."""
     return (1 - tight) * torch.randn(30, WIDTH, generator=torch.Generator().manual_seed(8)) - tight
@@ -47,7 +54,7 @@ def strangers(tight):
 
 def verdict(tight, **options):
     """Judged with all the evidence there can be."""
-    train, test = samples(0, 12, tight), samples(1, 6, tight)
+    train, test = samples(0, 12, tight), uneven(samples(1, 6, tight))
     wrong = torch.randint(0, CLASSES, test.labels.shape, generator=torch.Generator().manual_seed(2))
     given = {
         "outliers": {
@@ -59,6 +66,7 @@ def verdict(tight, **options):
         "rank_name": "a tree of three",
         "classified": test.labels if tight > 0.5 else wrong,
         "classifier": "by hand",
+        "gains": 1.0 + (test.labels[:, None] == train.labels) + (test.labels[:, None] // 4 == train.labels // 4),
     }
     return judge(train, test, **given | options)
 
@@ -82,25 +90,26 @@ def collapsed():
 # Every metric keeps what it claims.
 
 
-def test_every_measured_name_is_of_exactly_one_metric_and_every_metric_is_measured(good):
-    seen = set()
-    for name, value in good.metrics.items():
+def test_every_measured_name_is_of_exactly_one_metric_and_every_metric_is_measured(good, bad):
+    seen, protocol = set(), bad.protocol | good.protocol
+    assert "ranking/mistake_severity" not in good.metrics  # there are no mistakes
+    for name, value in (bad.metrics | good.metrics).items():
         metric = parse(name).metric
         readers = [m for m in METRICS if m.read(name)]
         assert readers == [metric], name
         assert parse(name).name == name
-        assert good.protocol[parse(name).protocol]
-        assert "{" not in good.protocol[parse(name).protocol]
+        assert protocol[parse(name).protocol]
+        assert "{" not in protocol[parse(name).protocol]
         assert isinstance(value, (float, int))
         seen.add(metric)
     assert seen == set(METRICS)
-    assert len(METRICS) == len({metric.name for metric in METRICS}) == 18
+    assert len(METRICS) == len({metric.name for metric in METRICS}) == 29
 
 
 @pytest.mark.parametrize("metric", [metric for metric in METRICS if metric.direction], ids=lambda metric: metric.name)
 def test_directions_are_right(metric, good, bad, collapsed):
     # Tight classes use less of the sphere than noise does, so evenness is told apart from collapse.
-    better, worse = (bad, collapsed) if metric is UNIFORMITY else (good, bad)
+    better, worse = (bad, collapsed) if metric in (UNIFORMITY, TRAIN_UNIFORMITY) else (good, bad)
     first, second = (values_of(metric, found.metrics) for found in (better, worse))
     assert first
     assert first.keys() == second.keys()
@@ -111,8 +120,11 @@ def test_directions_are_right(metric, good, bad, collapsed):
 
 def test_what_has_no_direction_says_so():
     without = {metric.name for metric in METRICS if metric.direction is None}
-    assert without == {"probe/best_test_accuracy", "probe/best_test_epoch", "geometry/similarity"}
-    assert all(metric.direction for metric in METRICS if metric.group)
+    assert without == {
+        *("probe/best_test_accuracy", "probe/best_test_epoch", "geometry/similarity"),
+        *("retrieval/chance@1", "ranking/mistake_severity"),
+    }
+    assert all(metric.direction for metric in METRICS if metric.group and metric is not CHANCE)
 
 
 def test_nothing_is_measured_without_evidence():
@@ -121,8 +133,10 @@ def test_nothing_is_measured_without_evidence():
     missing = {metric.name for metric in METRICS} - {parse(name).metric.name for name in found.metrics}
     assert missing == {
         *("finetune/accuracy", "probe/best_test_accuracy", "probe/best_test_epoch", "geometry/alignment"),
-        *("ranking/trained/ndcg", "ranking/trained/order_accuracy"),
+        *("ranking/trained/ndcg", "ranking/trained/order_accuracy", "ranking/given/ndcg"),
+        *("ranking/hierarchical_ap", "ranking/asi", "ranking/ancestor_height", "ranking/mistake_severity"),
         *("outliers/auroc", "outliers/fpr@95", "outliers/auroc_tied", "outliers/auroc_neighbours"),
+        *("probe/class_mean_accuracy", "retrieval/class_mean_recall@1", "retrieval/class_mean_map"),
     }
     assert found.protocol.keys() == {metric.name for metric in METRICS} - missing
 
@@ -210,6 +224,37 @@ def test_search_is_judged_as_scikit_learn_does():
         assert len(set(expected.values())) == 3
         for leaf, value in expected.items():
             assert metrics[f"retrieval/{level}/{leaf}"] == pytest.approx(value, abs=1e-6)
+
+
+def test_means_over_classes_are_those_of_scikit_learn():
+    train, test = samples(0, 12, 0.3), uneven(samples(1, 6, 0.3))
+    metrics = judge(train, test).metrics
+    unit = [torch.nn.functional.normalize(x.features, dim=1).double().numpy() for x in (test, train)]
+    cosines = unit[0] @ unit[1].T
+    for level in ("class", "group"):
+        known, labels = train.levels[level].numpy(), test.levels[level].numpy()
+        wanted = recall_score(labels, known[cosines.argmax(axis=1)], average="macro")
+        assert metrics[f"retrieval/{level}/class_mean_recall@1"] == pytest.approx(wanted, abs=1e-9)
+        assert abs(wanted - metrics[f"retrieval/{level}/recall@1"]) > 1e-4
+        hits = labels[:, None] == known
+        of_queries = [average_precision_score(*both) for both in zip(hits, cosines, strict=True)]
+        of_classes = [
+            np.mean([v for v, label in zip(of_queries, labels, strict=True) if label == c]) for c in set(labels)
+        ]
+        assert metrics[f"retrieval/{level}/class_mean_map"] == pytest.approx(np.mean(of_classes), abs=1e-6)
+    right = evidence.Evidence(train, test, {}).probed.right
+    of_classes = [float(right[test.labels == c].double().mean()) for c in range(CLASSES)]
+    assert metrics["probe/class_mean_accuracy"] == pytest.approx(np.mean(of_classes), abs=1e-9)
+    assert not [name for name in judge(train, samples(1, 6, 0.3)).metrics if "class_mean" in name]  # even: the same
+
+
+def test_a_mean_over_classes_leaves_out_what_does_not_count():
+    nan = float("nan")
+    assert mean_over_classes([1.0, nan, 0.0, 0.5, nan], labels=[3, 3, 3, 7, 9]) == 0.5
+    with pytest.raises(DataError, match="no sample counts"):
+        mean_over_classes([nan], labels=[0])
+    with pytest.raises(ShapeError, match="one number and one integer per sample"):
+        mean_over_classes([1.0, 0.0], labels=[0])
 
 
 def test_outliers_are_judged_as_scikit_learn_does(good):
@@ -325,7 +370,7 @@ def test_progress_names_the_metric_and_comes_to_its_end():
     after = [f"{metric.name} after the head" for metric in METRICS if metric.both_places]
     assert named == [*(metric.name for metric in METRICS), *after, "done"]
     assert [done for _, done, _ in told] == sorted(done for _, done, _ in told)
-    assert told[-1] == ("done", 30, 30)
+    assert told[-1] == ("done", 49, 49)
     probing = {done for what, done, _ in told if re.match(r"probe \d", what)}
     assert probing == {METRICS.index(PROBE), len(METRICS)}
 
@@ -351,7 +396,7 @@ def test_after_the_head_is_what_embeddings_alone_would_give():
     )
     after = {named.name: value for name, value in found.metrics.items() if (named := parse(name)).place == "after"}
     expected = {f"{name} after the head": v for name, v in alone.metrics.items() if parse(name).metric.both_places}
-    assert len(expected) == 6 + 4 + 1 + 4
+    assert len(expected) == 6 + 4 + 4 + 1 + 4
     assert after == expected
     assert sum(value != found.metrics[name.removesuffix(" after the head")] for name, value in after.items()) > 12
     before = judge(train, test, outliers=far, rank_source=TRAINED, probe="paper", after_head=False)
@@ -367,7 +412,7 @@ def test_protocols_say_which_place(good):
         train, test, outliers={"o": strangers(0.4)}, outlier_embeddings={"o": strangers(0.4)[:, :9]}
     ).protocol
     both = [metric.name for metric in METRICS if metric.both_places and metric.name in protocol]
-    assert len(both) == 10
+    assert len(both) == 14
     for name in both:
         assert "features before the head" in protocol[name]
         assert "embeddings after the head" not in protocol[name]
@@ -389,11 +434,13 @@ def test_means_over_queries_are_the_numbers(good):
     assert of_means == {
         *("finetune/accuracy", "probe/accuracy", "retrieval/recall@1", "retrieval/recall@5", "retrieval/map"),
         *("ranking/ndcg", "ranking/order_accuracy", "ranking/trained/ndcg", "ranking/trained/order_accuracy"),
+        *("ranking/hierarchical_ap", "ranking/asi", "ranking/ancestor_height", "ranking/given/ndcg"),
         *("outliers/auroc", "outliers/auroc_tied", "outliers/auroc_neighbours"),
+        *("probe/class_mean_accuracy", "retrieval/class_mean_recall@1", "retrieval/class_mean_map"),
     }
     assert "retrieval/group/map after the head" in good.queries
     for name, values in good.queries.items():
-        assert values.shape == (6 * CLASSES,)
+        assert values.shape == (6 * CLASSES - 5,)
         assert float(values.nanmean()) == good.metrics[name]
 
 

@@ -4,6 +4,7 @@ import json
 import shutil
 import sys
 import types
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -16,6 +17,7 @@ from rince.config import load_recipe
 from rince.encoders import efficientnet_lite, timm
 from rince.encoders.efficientnet_lite import EfficientNetLiteModel
 from rince.encoders.huggingface import HuggingFaceModel
+from rince.encoders.huggingface import _longest as longest_text
 from rince.encoders.pretrained import Finetuned
 from rince.encoders.sentence_transformer import SentenceTransformerModel
 from rince.encoders.timm import TimmModel
@@ -29,6 +31,7 @@ from rince.views.texts import TextViewSettings
 from rince.views.vectors import VectorViewSettings
 from train.small_networks import (
     MEAN,
+    SHAPE,
     SIZE,
     STD,
     sentences,
@@ -105,6 +108,25 @@ def test_a_text_alone_is_the_same_text_among_longer_ones(models):
         assert len({len(text) for text in source.texts}) > 5
         for row in range(30):
             assert features_of(model, source, [row])[0] == pytest.approx(together[row], abs=1e-5)
+
+
+def test_weights_kept_in_half_precision_compute_in_float32(models, tmp_path):
+    for name in ("bert", "sentences"):
+        shutil.copytree(models / name, tmp_path / name)
+        transformers.AutoModel.from_pretrained(models / name).to(torch.bfloat16).save_pretrained(tmp_path / name)
+    source = texts()
+    rounded = transformers.AutoModel.from_pretrained(tmp_path / "bert", dtype=torch.float32).eval()
+    tokeniser = transformers.AutoTokenizer.from_pretrained(tmp_path / "bert")
+    model = huggingface(tmp_path / "bert", pool="cls")
+    found = features_of(model, source, range(30))
+    for row, text in enumerate(source.texts):
+        with torch.no_grad():
+            expected = rounded(**tokeniser(text, return_tensors="pt")).last_hidden_state[0, 0]
+        assert found[row] == pytest.approx(expected, abs=1e-5)
+    said = SentenceTransformerModel(kind="sentence-transformers", name=str(tmp_path / "sentences"))
+    for each in (model, said):
+        assert {weights.dtype for weights in each.network.module.parameters()} == {torch.float32}
+    assert features_of(said, source, range(30)).dtype == torch.float32
 
 
 @pytest.mark.parametrize("prompt", [None, "query", "plain"])
@@ -413,6 +435,8 @@ def test_texts_that_are_too_long_are_cut_counted_and_said(models):
         fitted = model.network.fit(source)
         assert fitted.lengths.tolist() == [12, 12, 4, 12]
         assert fitted.notes() == ["2 texts have more than 12 tokens, and are cut there"]
+        one = Texts("t.csv", given[1:], source.labels[1:], ("x", "y"), TextViewSettings())
+        assert model.network.fit(one).notes() == ["1 text has more than 12 tokens, and is cut there"]
         found = model.network.module(fitted.plain(torch.arange(3)))
         assert torch.equal(found[0], found[1])  # what comes later is not seen
 
@@ -444,3 +468,82 @@ def test_batch_normalisation_is_frozen_or_trained(frozen, models):
 def test_a_setting_of_the_other_way_to_tune_is_refused(changes, named):
     with pytest.raises(ConfigError, match=f"{named} does nothing with tune="):
         load_recipe("text/rince-in", changes)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"do_normalize": False},
+        {"do_rescale": False},
+        {"rescale_factor": 1 / 127.5},
+        {"do_rescale": False, "do_normalize": False},
+    ],
+)
+def test_what_a_processor_does_to_pixels_is_what_views_do(said, tmp_path):
+    folder = write_vit(tmp_path / "vit")
+    write_processor(folder, **said)
+    processor = transformers.AutoImageProcessor.from_pretrained(folder)
+    pixels = torch.randint(0, 256, (3, SIZE, SIZE), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    expected = processor(pixels.permute(1, 2, 0).numpy(), return_tensors="np")["pixel_values"][0]
+    views = huggingface(folder).fit_views(PixelViewSettings())
+    mean, std = (torch.tensor(each)[:, None, None] for each in (views.mean, views.std))
+    assert ((pixels / 255 - mean) / std).numpy() == pytest.approx(expected, rel=1e-4, abs=1e-4)
+
+
+def test_a_processor_that_shifts_pixels_is_refused(tmp_path):
+    folder = write_vit(tmp_path / "vit")
+    write_processor(folder, image_processor_type="EfficientNetImageProcessor", rescale_offset=True)
+    with pytest.raises(ConfigError, match="shifts pixels when it rescales them"):
+        huggingface(folder).fit_views(PixelViewSettings())
+
+
+def test_of_an_encoder_and_decoder_the_encoder_makes_features(models, tmp_path):
+    folder = write_bert(tmp_path / "t5")  # for its tokeniser
+    torch.manual_seed(0)
+    config = transformers.T5Config(
+        vocab_size=64, d_model=16, d_kv=8, d_ff=24, num_layers=1, num_heads=2, decoder_start_token_id=0
+    )
+    transformers.T5Model(config).save_pretrained(folder)
+    source, model = texts(4), huggingface(folder)
+    found = features_of(model, source, range(4))
+    encoder = transformers.T5EncoderModel.from_pretrained(folder).eval()
+    tokeniser = transformers.AutoTokenizer.from_pretrained(folder)
+    for row, text in enumerate(source.texts):
+        ids = tokeniser(text, return_tensors="pt")["input_ids"]
+        with torch.no_grad():
+            assert found[row] == pytest.approx(encoder(input_ids=ids).last_hidden_state[0].mean(dim=0), abs=1e-5)
+
+
+def test_of_a_model_of_images_and_texts_the_tower_of_images_makes_features(tmp_path):
+    torch.manual_seed(0)
+    vision = transformers.CLIPVisionConfig(**SHAPE, image_size=SIZE, patch_size=8)
+    text = transformers.CLIPTextConfig(**SHAPE, vocab_size=64, max_position_embeddings=12)
+    config = transformers.CLIPConfig(text_config=text.to_dict(), vision_config=vision.to_dict(), projection_dim=8)
+    transformers.CLIPModel(config).save_pretrained(tmp_path / "clip")
+    write_processor(tmp_path / "clip")
+    model = huggingface(tmp_path / "clip", pool="pooler")
+    images = torch.randn(2, 3, SIZE, SIZE)
+    tower = transformers.CLIPVisionModel.from_pretrained(tmp_path / "clip").eval()
+    with torch.no_grad():
+        assert torch.equal(model.network.module(images), tower(pixel_values=images).pooler_output)
+    with pytest.raises(ConfigError, match=r"the network takes images in colour, and .* holds texts"):
+        model.network.fit(texts(4))
+
+
+@pytest.mark.parametrize(("places", "tokeniser", "longest"), [(2048, 1024, 1024), (2048, None, 2048), (40, 1024, 40)])
+def test_a_text_may_be_as_long_as_tokeniser_and_network_say(places, tokeniser, longest, tmp_path):
+    folder = write_bert(tmp_path / "long", longest=places)
+    said = json.loads((folder / "tokenizer_config.json").read_text())
+    said["model_max_length"] = tokeniser or int(1e30)
+    (folder / "tokenizer_config.json").write_text(json.dumps(said))
+    assert huggingface(folder).network.longest == longest
+
+
+def test_the_longest_text_where_the_network_does_not_say_it_outright():
+    silent = SimpleNamespace(model_max_length=int(1e30))
+    roberta = transformers.RobertaModel(
+        transformers.RobertaConfig(vocab_size=9, max_position_embeddings=34, pad_token_id=1, **SHAPE)
+    )
+    assert longest_text(silent, roberta) == 32
+    relative = SimpleNamespace(config=SimpleNamespace(), named_modules=list)
+    assert longest_text(silent, relative) == 512

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from rince.config import ScheduleSettings, load_recipe
 from rince.errors import ConfigError, DataError
 from rince.sources.feed import Feed
-from rince.sources.order import Order, OrderOfSome
+from rince.sources.order import BalancedOrder, Order, OrderOfSome
 from rince.sources.part import others
 from rince.train.schedules import learning_rates, plateau_factor
 
@@ -45,6 +45,19 @@ def test_epochs_and_seeds_differ_and_are_repeatable():
 def test_no_batch_at_all_is_an_error():
     with pytest.raises(DataError, match="20 samples make no batch of 32"):
         Order(20, 32, 0, keep_last=False)
+
+
+def test_a_balanced_epoch_has_as_many_samples_of_a_small_class_as_of_a_large_one():
+    labels = torch.tensor([0] * 80 + [1] * 7 + [2] * 13)
+    order = BalancedOrder(labels, 10, seed=3)
+    ids = torch.cat([order.ids(1, step) for step in range(order.steps_per_epoch)])
+    assert labels[ids].bincount().tolist() in ([34, 33, 33], [33, 34, 33], [33, 33, 34])
+    assert [len(ids[labels[ids] == label].unique()) for label in range(3)][1:] == [7, 13]  # all, again and again
+    assert len(ids[labels[ids] == 0].unique()) >= 33  # none of them twice
+    assert not torch.equal(order.ids(0, 0), order.ids(1, 0))
+    assert torch.equal(BalancedOrder(labels, 10, seed=3).ids(1, 4), ids[40:50])
+    with pytest.raises(DataError, match="100 samples make no batch of 128"):
+        BalancedOrder(labels, 128, seed=0)
 
 
 def test_the_papers_schedule():
@@ -117,3 +130,21 @@ def test_the_rate_falls_as_torchs_scheduler_lets_it(losses, patience, factor):
         expected = max(optimizer.param_groups[0]["lr"], 1e-3)
         assert plateau_factor(settings_, losses[:number]) == pytest.approx(expected)
     assert plateau_factor(ScheduleSettings(kind="cosine"), losses) == 1
+
+
+@pytest.mark.parametrize("epochs", [1, 2])
+def test_a_cosine_of_few_epochs_goes_by_step(epochs):
+    """Set once per epoch, the last of two would be at a thousandth of the rate, and so would the only one."""
+    changes = [f"train.epochs={epochs}", "schedule.warmup_epochs=0", "optimizer.lr=1", "schedule.floor=0"]
+    rates = learning_rates(load_recipe("demo/rince-in", changes), 50)
+    assert rates == pytest.approx([(1 + math.cos(math.pi * s / (50 * epochs))) / 2 for s in range(50 * epochs)])
+
+
+def test_plateaus_stop_at_the_floor_as_torch_does():
+    settings, network = ScheduleSettings(kind="plateau", patience=0, floor=0.005), torch.nn.Linear(1, 1)
+    optimizer = torch.optim.SGD(network.parameters(), lr=2.0)
+    oracle = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, patience=0, min_lr=0.005 * 2.0)
+    for seen in range(1, 8):
+        oracle.step(1.0)
+        assert 2.0 * plateau_factor(settings, [1.0] * seen) == pytest.approx(optimizer.param_groups[0]["lr"])
+    assert optimizer.param_groups[0]["lr"] == pytest.approx(0.01)

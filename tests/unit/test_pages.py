@@ -11,7 +11,7 @@ import pytest
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
-PAGES = {"all-of-rince": 25, "extending": 6}  # and how many blocks they have at least
+PAGES = {"all-of-rince": 25, "extending": 6, "tutorial": 6}  # and how many blocks they have at least
 END = "-- end of a block --"
 NUMBER = re.compile(r"-?\d+\.\d+")
 

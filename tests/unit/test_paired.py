@@ -7,7 +7,7 @@ from scipy.stats import bootstrap
 
 from rince.errors import ConfigError, DataError
 from rince.evaluation.paired import interval_of_means, paired_difference
-from rince.evaluation.queries import Queries, mean_over_seeds, read_queries, write_queries
+from rince.evaluation.queries import Queries, mean_over_seeds, numbered, read_queries, write_queries
 
 
 def seeds(seed, number, queries=400, gain=0.0):
@@ -66,6 +66,61 @@ def test_queries_that_do_not_count_are_as_good_as_absent():
     assert found == pytest.approx(rest, abs=0.006)
 
 
+def in_groups(case, groups=30, share=0.8):
+    """Numbers of groups of one to nine queries, most of which is common to a group; in any order."""
+    draws = np.random.default_rng(case)
+    of = np.repeat(np.arange(groups), draws.integers(1, 10, groups))
+    draws.shuffle(of)
+    return of, share * draws.normal(size=groups)[of] + (1 - share) * draws.normal(size=len(of))
+
+
+def test_whole_groups_are_drawn_as_in_a_plain_loop():
+    of, values = in_groups(1)
+    values[[3, 40]] = np.nan
+    draws, means = np.random.default_rng(0), []
+    for _ in range(4000):
+        drawn = [values[of == group] for group in draws.integers(0, 30, 30)]
+        means.append(np.nanmean(np.concatenate(drawn)))
+    low, high = np.quantile(means, [0.025, 0.975])
+    found = paired_difference([values], [np.zeros(len(of))], groups=7 * of - 3)  # any integers
+    assert found.mean == pytest.approx(np.nanmean(values), abs=1e-12)
+    assert (found.low, found.high) == pytest.approx((low, high), abs=0.05 * (high - low))
+    plain = paired_difference([values], [np.zeros(len(of))])
+    assert found.high - found.low > 1.5 * (plain.high - plain.low)  # one that passes over groups says too much
+    alone = paired_difference([values], [np.zeros(len(of))], groups=np.arange(len(of)))
+    assert alone == pytest.approx(plain, abs=1e-12)
+    one_each = [bootstrap_of_sums(values, of, 30)]
+    assert (found.low, found.high) == pytest.approx(one_each[0], abs=0.05 * (high - low))
+
+
+def bootstrap_of_sums(values, of, groups):
+    """The same by scipy: a group is a pair of a sum and a count, and the statistic their ratio."""
+    known = ~np.isnan(values)
+    sums, counts = np.bincount(of[known], values[known], groups), np.bincount(of[known], minlength=groups)
+    found = bootstrap(
+        (sums, counts),
+        lambda s, c, axis=-1: s.sum(axis=axis) / c.sum(axis=axis),
+        paired=True,
+        vectorized=True,
+        n_resamples=4000,
+        method="percentile",
+        rng=np.random.default_rng(0),
+    ).confidence_interval
+    return found.low, found.high
+
+
+def test_an_interval_over_groups_holds_the_truth_and_one_over_queries_does_not():
+    held = {True: 0, False: 0}
+    for case in range(200):
+        of, values = in_groups(case, groups=60)
+        for whole in held:
+            groups = [torch.tensor(of)] if whole else None
+            found = interval_of_means([torch.tensor(values)], groups=groups, resamples=400, seed=case)[0]
+            held[whole] += found.low <= 0 <= found.high
+    assert 0.9 <= held[True] / 200 <= 0.98
+    assert held[False] / 200 < 0.75
+
+
 @pytest.mark.parametrize(
     ("ours", "theirs", "error", "match"),
     [
@@ -79,12 +134,14 @@ def test_bad_input_is_named(ours, theirs, error, match):
         paired_difference(ours, theirs)
     with pytest.raises(ConfigError, match="resamples must be a whole number, at least 1; got 0"):
         paired_difference([torch.ones(3)], [torch.ones(3)], resamples=0)
+    with pytest.raises(DataError, match=r"every query has a group: got groups of shape \(2,\) for \(3,\) queries"):
+        paired_difference([torch.ones(3)], [torch.ones(3)], groups=[0, 1])
 
 
 def test_seeds_are_averaged_where_they_saw_the_same_samples(tmp_path):
     def run(number, own, other):
         values = {"probe/accuracy": torch.full((3,), number), "probe/accuracy on x": torch.full((3,), 10 * number)}
-        return Queries("check", {"": own, "x": other}, values)
+        return Queries("check", {"": own, "x": other}, values, {"": torch.tensor([0, 1, 0])})
 
     means = mean_over_seeds([run(1.0, "a", "b"), run(4.0, "a", "c")])
     assert {name: each.tolist() for name, each in means.items()} == {"probe/accuracy": [2.5] * 3}
@@ -95,4 +152,6 @@ def test_seeds_are_averaged_where_they_saw_the_same_samples(tmp_path):
         "probe/accuracy": [1.0] * 3,
         "probe/accuracy on x": [10.0] * 3,
     }
+    assert {on: each.tolist() for on, each in found.groups.items()} == {"": [0, 1, 0]}
+    assert numbered(["b", "a", "b"]).tolist() == [0, 1, 0]
     assert read_queries(tmp_path / "nowhere") is None

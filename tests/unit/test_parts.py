@@ -58,6 +58,27 @@ def test_a_class_of_one_each_holds_out_nothing():
         validation_rows(source, 0.1)
 
 
+@given(
+    members=st.lists(st.tuples(st.integers(0, 2), st.integers(0, 5)), min_size=1, max_size=60),
+    share=st.sampled_from([0.05, 0.1, 0.5, 0.9]),
+)
+@settings(deadline=None, max_examples=60)
+def test_of_samples_in_groups_whole_groups_are_held_out(members, share):
+    source = from_dataset([torch.zeros(2)] * len(members), labels=[label for label, _ in members])
+    source.sample_groups = tuple(f"{label}/{group}" for label, group in members)
+    groups = list(dict.fromkeys(members))
+    names = [f"{label}/{group}" for label, group in groups]
+    chosen = {names[number] for number in held_out_by_name(names, [label for label, _ in groups], share)}
+    if not chosen:
+        with pytest.raises(DataError, match="no class has two groups of samples"):
+            validation_rows(source, share)
+        return
+    held = validation_rows(source, share)
+    assert held.tolist() == [row for row, name in enumerate(source.sample_groups) if name in chosen]
+    apart = [set(Part(source, rows).sample_groups) for rows in (held, others(held, len(source)))]
+    assert not apart[0] & apart[1]
+
+
 @pytest.mark.parametrize("kind", ["memory", "data set"])
 def test_a_part_is_the_same_samples(kind):
     """Views, plain views, labels and names are those of the whole; ids are its own."""

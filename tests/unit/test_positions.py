@@ -1,6 +1,7 @@
 """Ranks by distance in real coordinates: latitudes, metres of UTM, unix seconds. The oracle is NumPy, in float64."""
 
 import csv
+import math
 
 import numpy as np
 import pytest
@@ -95,3 +96,19 @@ def test_other_vectors_are_other_ranks(metric):
     assert first.fingerprint == again.fingerprint
     assert first.fingerprint != other.fingerprint
     assert first.fingerprint != SampleRanks(positions, [limit / 2 for limit in limits], metric=metric).fingerprint
+
+
+@pytest.mark.parametrize("size", [1e200, 1e-200, 1.0])
+def test_positions_of_any_size(size):
+    """Squares of 1e200 are infinite and those of 1e-200 are 0; distances are neither."""
+    places = torch.tensor([[0.0, 0.0], [3.0, 4.0], [6.0, 8.0], [30.0, 40.0]], dtype=torch.float64) * size
+    ranks = SampleRanks(places, [7 * size, 20 * size], metric="euclidean")
+    found = ranks(torch.arange(4), torch.arange(4))
+    exact = [[math.dist(one, other) for other in places.tolist()] for one in places.tolist()]
+    assert found.tolist() == [
+        [1 if i == j else 2 if each <= 7 * size else 3 if each <= 20 * size else 0 for j, each in enumerate(row)]
+        for i, row in enumerate(exact)
+    ]
+    assert torch.allclose(
+        -ranks.nearness(torch.arange(4), torch.arange(4)) / size, torch.tensor(exact, dtype=torch.float64) / size
+    )

@@ -17,6 +17,7 @@ from rince.evaluation import (
     recall_at_k,
     retrieval,
 )
+from rince.evaluation import nearest as search
 
 RANKS = TableRanks.from_tree(["a/x/0", "a/x/1", "a/y/2", "b/z/3", "b/z/4"])
 
@@ -354,7 +355,7 @@ def test_of_equal_items_the_first_of_the_gallery_is_the_nearest(k, dim):
     queries = torch.nn.functional.normalize(torch.randn(29, dim, generator=generator), dim=1)
     scores = (queries @ distinct.T)[:, chosen].numpy()  # made once for equal items, so that they are equal
     expected = np.argsort(-scores, axis=1, kind="stable")[:, :k]
-    assert np.array_equal(retrieval.nearest(queries, gallery, k).numpy(), expected)
+    assert np.array_equal(search.nearest(queries, gallery, k).numpy(), expected)
     labels, names = torch.arange(230) % 6, torch.arange(29) % 6
     value = recall_at_k(queries, gallery, query_labels=names, gallery_labels=labels, k=k)
     hits = [any(labels[row] == names[query] for row in rows) for query, rows in enumerate(expected)]
@@ -363,16 +364,16 @@ def test_of_equal_items_the_first_of_the_gallery_is_the_nearest(k, dim):
 
 def test_items_are_equal_only_if_they_are():
     gallery = torch.tensor([[1.0, 0.0], [0.5, 2.0], [1.0, -0.0], [0.5, 2.0], [2.0, 0.5]])
-    assert retrieval._first_of_equal(gallery).tolist() == [0, 1, 0, 1, 4]
-    assert retrieval._first_of_equal(gallery[1:3]) is None
+    assert search._first_of_equal(gallery).tolist() == [0, 1, 0, 1, 4]
+    assert search._first_of_equal(gallery[1:3]) is None
     chosen = torch.randint(0, 50, (400,), generator=torch.Generator().manual_seed(2))
     expected = [chosen.tolist().index(number) for number in chosen.tolist()]
-    assert retrieval._first_of_equal(torch.randn(50, 9)[chosen]).tolist() == expected
+    assert search._first_of_equal(torch.randn(50, 9)[chosen]).tolist() == expected
 
 
 def test_equal_items_after_the_query_itself_is_left_out():
     gallery = torch.eye(3).repeat(4, 1)
-    near = retrieval.nearest(gallery, gallery, 3, same=torch.arange(12))
+    near = search.nearest(gallery, gallery, 3, same=torch.arange(12))
     assert near[0].tolist() == [3, 6, 9]
     assert near[6].tolist() == [0, 3, 9]
     assert near[11].tolist() == [2, 5, 8]

@@ -10,8 +10,9 @@ import rince
 ROOT = Path(rince.__file__).parent
 # In the order in which data flows: what stands further down may import what stands further up.
 ROOMS = {
-    "ground": "errors lazy devices inputs ranks sample_ranks blockwise checks loss bank momentum moco draws files seals memory "
-    "terminal registry",
+    "ground": "errors lazy devices inputs ranks sample_ranks label_sets blockwise checks first_look loss processes batches "
+    "ranked_batches cached "
+    "bank momentum moco draws files seals memory terminal registry extras",
     "losses": "losses",
     "config": "config",
     "views": "views",
@@ -23,6 +24,7 @@ ROOMS = {
     "evaluation": "evaluation",
     "report": "report",
     "analysis": "analysis",
+    "integrations": "integrations",
     "doors": "run reproduce cli __main__",
 }
 ORDER = list(ROOMS)

@@ -6,7 +6,7 @@ from PIL import Image
 from rince.sources import from_dataset
 from rince.sources.image_files import ImageFiles
 from rince.sources.images import load_images
-from rince.sources.source import rows_in
+from rince.sources.source import copies_in, rows_in
 
 
 def files_of(*paths):
@@ -44,3 +44,13 @@ def test_a_data_set_of_ones_own_is_the_same_only_as_itself():
     assert rows_in(made[0], made[0]).tolist() == list(range(6))
     again = from_dataset(made[0].dataset, labels=[0, 1] * 3, name="other views of the same")
     assert rows_in(made[0], again).tolist() == list(range(6))
+
+
+def test_copies_under_other_names_are_found_by_content_and_links_to_a_file_are_no_copies(tmp_path):
+    contents = {"a": b"one", "b": b"two", "copy": b"one", "c": b"three"}
+    for name, content in contents.items():
+        (tmp_path / name).write_bytes(content)
+    (tmp_path / "link").symlink_to("b")
+    train, test = (files_of(*(tmp_path / name for name in names)) for names in (("a", "b"), ("copy", "link", "c")))
+    assert copies_in(test.digests(), train.digests(), rows_in(test, train)) == 1
+    assert copies_in(test.digests(), train.digests()) == 2

@@ -6,6 +6,7 @@ import pytest
 import torch
 from safetensors.torch import load
 
+from rince import seals
 from rince.errors import DataError
 from rince.seals import read_tensors, seal_holds, sealed, sealed_tensors
 
@@ -63,3 +64,17 @@ def test_what_the_system_refuses_is_raised_when_all_is_written():
 
     with pytest.raises(OSError, match="No space left"), sealed(Full()) as sealing:
         torch.save({"weights": torch.ones(1000)}, sealing)  # torch itself would say 'unexpected pos'
+
+
+@pytest.mark.parametrize("kind", [RuntimeError, FileNotFoundError])
+def test_what_the_system_refuses_to_those_who_open_the_file_again_is_its_error(tmp_path, monkeypatch, kind):
+    path = tmp_path / "kept.safetensors"
+    path.write_bytes(sealed_tensors(TENSORS, NOTED))
+
+    def refused(*_, **__):  # as torch and safetensors say it
+        raise kind(f"unable to open file <{path}> in read-only mode: Permission denied (13)")
+
+    monkeypatch.setattr(seals, "safe_open", refused)
+    with pytest.raises(OSError, match="unable to open file") as found:
+        read_tensors(path)
+    assert not isinstance(found.value, FileNotFoundError)

@@ -3,12 +3,14 @@
 import csv
 import io
 import statistics
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from rince.config import load_recipe
 from rince.errors import DataError
+from rince.evaluation.finetune import finetune_recipe
 from rince.evaluation.metrics import parse
 from rince.evaluation.paired import paired_difference
 from rince.report import differences, tables
@@ -29,6 +31,7 @@ from rince.report.tables import (
     terminal,
     value_text,
 )
+from rince.reproduce import Reproduction
 
 
 def result(recipe, seed, accuracy, alignment, **more):
@@ -82,11 +85,15 @@ def test_of_two_rows_none_is_the_second_best():
     ]
 
 
-def test_a_column_with_a_star_is_the_mean_over_all_that_it_fits():
-    found = result("a", 1, 0.5, 1.0)
-    found["metrics"] |= {"outliers/one/auroc": 0.6, "outliers/two/auroc": 0.9, "outliers/two/auroc_tied": 0.1}
-    (row,) = compare([found], ["outliers/*/auroc"]).rows
-    assert row.cells["outliers/*/auroc"].values == (pytest.approx(0.75),)
+def test_a_column_with_a_star_is_mean_and_spread_over_all_that_it_fits():
+    found = [result("a", seed, 0.5, 1.0) for seed in (1, 2)]
+    found[0]["metrics"] |= {"outliers/one/auroc": 0.6, "outliers/two/auroc": 0.9, "outliers/two/auroc_tied": 0.1}
+    found[1]["metrics"] |= {"outliers/one/auroc": 0.8, "outliers/two/auroc": 0.7}
+    (row,) = compare(found, ["outliers/*/auroc"]).rows
+    assert row.cells["outliers/*/auroc"].values == pytest.approx((0.7, 0.8))
+    (alone,) = compare(found[:1], ["outliers/*/auroc"]).rows
+    assert alone.cells["outliers/*/auroc"].mean == pytest.approx(0.75)
+    assert alone.cells["outliers/*/auroc"].std == pytest.approx(statistics.stdev([0.6, 0.9]))
 
 
 def test_one_recipe_at_two_scales_makes_two_rows():
@@ -125,6 +132,8 @@ def test_numbers_of_different_versions_are_told_apart():
     assert markdown(table).splitlines()[-1] == stamp(table)
     versions = {row["recipe"]: row["rince"] for row in csv.DictReader(io.StringIO(csv_text(table)))}
     assert versions == {"a": "0.10", "b": "0.10 0.9", "c": "0.9"}
+    on_the_way = [result(name, 1, 0.5, 1.0, rince=version) for name, version in (("a", "0.10.0.dev0"), ("b", "0.10.0"))]
+    assert stamp(compare(on_the_way)) == "Numbers by rince 0.10.0 and 0.10.0.dev0."
     older = result("d", 1, 0.5, 1.0)
     del older["rince"]
     assert stamp(compare([older])) == "Numbers by rince unknown."
@@ -203,7 +212,8 @@ def test_the_papers_tables_are_complete():
         assert table["runs"].keys() <= table["rows"].keys()
         assert all(parse(metric).metric.direction for metric in table["columns"])
     for table in paper_tables().values():
-        assert all(row in table["runs"] for pair in table.get("compare", []) for row in pair)
+        known = {*table["runs"], *(row for rows in table.get("more_runs", {}).values() for row in rows)}
+        assert {row for pair in table.get("compare", []) for row in pair} <= known
         assert all(row in table["runs"] for rows in table.get("left_out", {}).values() for row in rows)
     assert paper_tables().keys() - printed.keys() == {"definitions", "clinc150", "grocery"}
     assert all("rows" not in table for table in paper_tables().values() if "columns" not in table)
@@ -232,7 +242,7 @@ def test_every_row_that_can_be_run_names_a_recipe_that_says_the_same():
     assert (len(runs) - len(ours), len(ours)) == (63, 3 * 12 + 2 * 3)
     for (name, row), (recipe, *changes) in runs.items():
         loaded = load_recipe(recipe, [*tables[name].get("settings", []), *changes])
-        assert (loaded.paper is None) == ((name, row) in ours)
+        assert (load_recipe(recipe).paper is None) == ((name, row) in ours)  # a changed one is no longer the row
         if (name, row) in ours:
             assert loaded.name == recipe
             assert loaded.about.startswith(f"{row.removesuffix(', finetuned')} on ")
@@ -365,6 +375,34 @@ def test_a_table_that_is_not_in_the_paper_has_the_usual_columns_at_both_places(o
         "| recipe |", "|---|", "| SCL-in |", "| RINCE-in |"]  # fmt: skip
 
 
+def test_every_row_of_every_table_loads_at_every_scale_and_videos_can_be_finetuned(tmp_path):
+    loaded, finetuned = 0, 0
+    for name, table in paper_tables().items():
+        for scale in table.get("scales", ["full", "reduced"]):
+            if scale == "full" and name != "video":
+                continue  # the test above
+            asked = Reproduction(name, scale, tmp_path)
+            for row, (recipe, *changes) in asked._runs().items():
+                found = load_recipe(recipe, [f"scale={scale}", *table.get("settings", []), *changes])
+                loaded += 1
+                assert found.scale == scale
+                if found.data.kind == "videos":
+                    classifier = finetune_recipe(SimpleNamespace(recipe=found, folder=tmp_path), found.data)
+                    assert (classifier.scale, classifier.method.kind) == (found.scale, "cross-entropy")
+                    assert classifier.model.model_dump(exclude={"start_from"}) == found.model.model_dump(
+                        exclude={"start_from"}
+                    )
+                    finetuned += 1
+                if name == "video" and scale in ("reduced", "long"):
+                    three = row in ("InfoNCE", "hard positive, in", "RINCE-uni")
+                    assert len(asked._seeds(row)) == (3 if three else 1)
+                    assert found.bank is None or found.bank.size < 827  # videos: no key is older than an epoch
+            if name == "video" and scale == "long":
+                assert found.train.epochs * (827 // found.train.batch) >= 3000
+    assert loaded > 140
+    assert finetuned == 8 + 3 * 9
+
+
 def test_differences_are_paired_and_judged_by_their_interval():
     generator = torch.Generator().manual_seed(0)
     theirs = torch.rand(500, generator=generator).double()
@@ -398,6 +436,27 @@ def test_differences_are_paired_and_judged_by_their_interval():
     assert float(kept[1]["low"]) == pytest.approx(expected[names[1]].low)
 
 
+def test_differences_over_groups_say_so_and_are_kept():
+    generator = torch.Generator().manual_seed(0)
+    names = ("retrieval/class/map", "probe/accuracy", "probe/accuracy on x")
+    means = {row: {n: torch.randint(0, 2, (60,), generator=generator).double() for n in names} for row in "ab"}
+    groups = {"": torch.arange(60) // 4, "elsewhere": torch.zeros(60)}
+    seeds = {row: dict.fromkeys(names, (1,)) for row in "ab"}
+    content = differences.packed(means, seeds, groups)
+    kept = differences.unpacked_groups(content)
+    assert {on: each.tolist() for on, each in kept.items()} == {on: each.tolist() for on, each in groups.items()}
+    rows = differences.between(differences.unpacked(content)[0], ["ab"], names, kept)
+    for name in names:
+        together = groups[""] if name != names[2] else None  # of x nothing is known
+        expected = paired_difference([means["a"][name]], [means["b"][name]], groups=together)
+        assert rows[0].cells[name] == pytest.approx(expected, abs=1e-9)
+    assert "(bootstrap over the queries and 15 groups of test queries)" in differences.markdown(rows)
+    own = differences.between(means, ["ab"], names[:2], kept)
+    assert "(bootstrap over 15 groups of test queries)" in differences.markdown(own)
+    assert "(bootstrap over the queries)" in differences.markdown(differences.between(means, ["ab"], names))
+    assert differences.unpacked_groups(differences.packed(means, seeds)) == {}
+
+
 def test_queries_are_kept_small_and_right_or_wrong_exactly():
     generator = torch.Generator().manual_seed(0)
     right = torch.randint(0, 4, (3000,), generator=generator).double() / 3  # of three seeds
@@ -407,15 +466,34 @@ def test_queries_are_kept_small_and_right_or_wrong_exactly():
         "τ₂ = 0.1": {"probe/accuracy": right, 'retrieval/a "b"/map': precise},
         "x/y": {"probe/accuracy": right.round()},
     }
-    content = differences.packed(means)
+    seeds = {row: {name: [546, 123] for name in values} for row, values in means.items()}
+    content = differences.packed(means, seeds)
     assert len(content) < 3000 * (2 + 1)
-    found = differences.unpacked(content)
+    found, of_seeds = differences.unpacked(content)
+    assert of_seeds == {row: {name: [123, 546] for name in values} for row, values in means.items()}
     assert {row: list(values) for row, values in found.items()} == {row: list(v) for row, v in means.items()}
     torch.testing.assert_close(found["τ₂ = 0.1"]["probe/accuracy"], right, rtol=0, atol=1e-12)
     near = {"rtol": 1e-3, "atol": 1e-6, "equal_nan": True}
     torch.testing.assert_close(found["τ₂ = 0.1"]['retrieval/a "b"/map'], precise, **near)
     assert found["x/y"]["probe/accuracy"].equal(right.round())
-    assert content == differences.packed(means)
+    assert content == differences.packed(means, seeds)
+
+
+def test_means_over_disjoint_seeds_are_pooled_by_their_numbers():
+    of_three, of_one = torch.tensor([0.0, 1.0]), torch.tensor([1.0, 0.0])
+    means, seeds = differences.pooled(
+        [
+            ({"a": {"m": of_three}, "b": {"m": of_three}}, {"a": {"m": [1, 2, 3]}, "b": {"m": [1, 2, 3]}}),
+            (
+                {"a": {"m": of_one, "n": of_one}, "b": {"m": torch.ones(3)}},
+                {"a": {"m": [4], "n": [4]}, "b": {"m": [4]}},
+            ),
+        ]
+    )
+    assert means["a"]["m"].tolist() == [0.25, 0.75]
+    assert seeds["a"] == {"m": [1, 2, 3, 4], "n": [4]}
+    assert means["b"]["m"].tolist() == [1, 1, 1]  # other queries: never mixed
+    assert seeds["b"]["m"] == [4]
 
 
 def test_a_column_with_a_star_is_the_mean_of_each_query():

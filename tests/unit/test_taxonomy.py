@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from rince import DataError, TableRanks
-from rince.hierarchy.levels import class_paths
+from rince.hierarchy.levels import OWN, check_levels, class_paths
 from rince.hierarchy.taxonomy import SHIPPED, Taxonomy, load_taxonomy
 from rince.sources.images import load_images
 
@@ -180,5 +180,54 @@ def test_class_paths_of_fashion(tmp_path):
     ],
 )
 def test_a_taxonomy_that_does_not_fit(taxonomy, message):
+    images = load_images("fashion", "test", limit=10)
+    refuse = check_levels if taxonomy in OWN else class_paths
     with pytest.raises(DataError, match=re.escape(message)):
-        class_paths(load_images("fashion", "test", limit=10), taxonomy)
+        refuse(images, taxonomy)
+
+
+@pytest.mark.parametrize("header", ["class,family,kingdom", "Label,family,kingdom", "name,family,kingdom"])
+def test_a_csv_is_read_in_either_order_by_its_header(tmp_path, header):
+    rows = [",".join(reversed(path)) for path in PATHS.values()]
+    found = load_taxonomy(write(tmp_path, "up.csv", "\n".join([header, *rows])))
+    assert found.paths == PATHS
+    assert found.levels == tuple(header.split(","))
+    down = ["kingdom,family,class", *(",".join(path) for path in PATHS.values())]
+    assert load_taxonomy(write(tmp_path, "down.csv", "\n".join(down))).paths == PATHS
+    gap = write(tmp_path, "gap.csv", "class,family,kingdom\npoodle,dog,animal\noak,,plant")
+    assert load_taxonomy(gap).paths["oak"] == ("plant", "oak", "oak")
+
+
+@pytest.mark.parametrize("header", ["sort,department", "class,department", "a,class"])
+def test_the_column_of_the_classes_is_that_which_has_the_names_of_the_data(header, tmp_path, capsys):
+    path = write(
+        tmp_path, f"{header}.csv", f"{header}\npug,dogs\nmanx,cats\n"
+    )  # one class a group: either may be meant
+    assert load_taxonomy(path, ["pug", "manx"]).paths == {"pug": ("dogs", "pug"), "manx": ("cats", "manx")}
+    told = capsys.readouterr().err
+    assert (f"its first column, {header.split(',')[0]!r}, has the classes" in told) == (not header.startswith("class"))
+    assert load_taxonomy(path, ["dogs", "cats"]).paths == {"dogs": ("pug", "dogs"), "cats": ("manx", "cats")}
+
+
+def test_where_no_data_is_known_a_column_without_repeats_has_the_classes_or_it_is_refused(tmp_path):
+    path = write(tmp_path, "one.csv", "sort,department\npug,dogs\npoodle,dogs\nmanx,cats\n")
+    assert load_taxonomy(path).paths["poodle"] == ("dogs", "poodle")
+    path = write(tmp_path, "two.csv", "sort,department\npug,dogs\nmanx,cats\n")
+    with pytest.raises(DataError, match="nobody can tell whether 'sort' or 'department' is the column of the classes"):
+        load_taxonomy(path)
+
+
+@pytest.mark.parametrize("mark", [";", "\t"])
+def test_a_csv_of_a_spreadsheet_that_writes_no_commas(tmp_path, mark):
+    rows = ["kingdom,family,class", *(",".join(path) for path in PATHS.values())]
+    text = "\r\n".join(rows).replace(",", mark)
+    assert load_taxonomy(write(tmp_path, "own.csv", text), [path[-1] for path in PATHS.values()]).paths == PATHS
+
+
+def test_a_csv_without_a_header_is_refused(tmp_path):
+    """Its first class would be lost."""
+    path = write(tmp_path, "own.csv", "dogs,pug\ndogs,poodle\ncats,manx\n")
+    with pytest.raises(
+        DataError, match=r"the first line of taxonomy .* has the class 'pug', but is read as the header"
+    ):
+        load_taxonomy(path, ["pug", "poodle", "manx"])

@@ -20,6 +20,7 @@ from rince.errors import ConfigError, DataError
 from rince.hierarchy.levels import class_levels, class_paths
 from rince.registry import part
 from rince.sources.order import Order
+from rince.sources.text_files import read_any, read_table
 from rince.sources.texts import TextData, Texts
 from rince.train.setup import Parts
 from rince.views.texts import TextViewSettings
@@ -371,6 +372,8 @@ BAD = [
     ("train.csv", HEADER + "a,x\n", "line 2 of .* has 2 fields, but the header has 3"),
     ("train.csv", HEADER + 'a,"x,d\n', "line 2 of .* does not read as csv: unexpected end of data"),
     ("train.csv", "text,label,text\na,x,b\n", "the header of .* has column 'text' twice"),
+    ("train.tsv", "text,label\na,x\n", "one column, 'text,label': its fields look separated by commas, .* or call it .csv"),
+    ("train.json", '[{"text": "a", "label": "x"}]', "is no JSON object; .* save an array with DataFrame.to_json"),
     ("train.csv", "", "is empty; write a header"),
     ("train.csv", HEADER, "is empty: it has no rows"),
     ("train.csv", b"text,label\ncaf\xe9,x\n", r"train.csv' is not UTF-8 text \(byte 14\); save it as UTF-8"),
@@ -523,3 +526,18 @@ def test_definitions_are_chosen_by_the_rules():
     # One class a group is enough, or none below is large enough, so that the one above is the class.
     assert {row.name for row in made.choose(nouns, train=2, test=1, classes=1, groups=2)["train"]} == {"fruit", "dog"}
     assert {row.name for row in made.choose(nouns, train=4, test=2)["train"]} == {"fruit", "animal"}
+
+
+def test_which_split_of_a_folder_is_taken_is_said(tmp_path, capsys):
+    for split in ("train", "test"):
+        (tmp_path / f"{split}.csv").write_text("text,label\nhello,greeting\n")
+    assert read_any(str(tmp_path), "test").places == ["test.csv:2"]
+    said = f"{tmp_path}: its split 'test' alone, not 'train'; --split, or the file of another, takes that\n"
+    assert capsys.readouterr().err == said
+    read_any(str(tmp_path / "train.csv"), "test")
+    assert capsys.readouterr().err == ""
+
+
+def test_a_csv_with_semicolons_is_read_by_its_header(tmp_path):
+    (tmp_path / "own.csv").write_text('text;label\n"one; two, three";a\nfour, five;b\n')
+    assert read_table(tmp_path / "own.csv").columns == {"text": ["one; two, three", "four, five"], "label": ["a", "b"]}

@@ -15,7 +15,7 @@ from rince.evaluation.samples import read_samples
 from rince.hierarchy.levels import class_paths
 from rince.hierarchy.number_files import read_matrix
 from rince.sources.texts import TextData
-from rince.sources.vectors import VectorData
+from rince.sources.vectors import VectorData, _once
 from rince.views.texts import TextViewSettings
 from rince.views.vectors import VectorViewSettings
 
@@ -178,8 +178,8 @@ def test_what_groups_the_classes_is_a_level_and_nothing_else(tmp_path):
     assert source.own_paths("column") == PATHS
     gap = opened(write_parquet(tmp_path / "gap.parquet", **(WHOLE | {"group": [None, *WHOLE["group"][1:]]})))
     assert gap.own_paths("column") == [(kingdom, name) for kingdom, _, name in PATHS]
-    assert gap.notes()[-1].startswith("group is no level above the classes: group of ")
-    assert "has 1 of 12 rows without a label, row 0 first" in gap.notes()[-1]
+    reason = "class 'poodle' is in 'dogs', and has no group in 1 of its 3 rows"
+    assert gap.notes()[-1] == f"group is no level above the classes: {reason}"
     crossed = WHOLE | {"kingdom": ["x", "y", "x", "x"] * 3}
     with pytest.raises(DataError, match=r"kingdom of .* is no level above group"):
         opened(write_parquet(tmp_path / "b.parquet", **crossed))
@@ -246,7 +246,7 @@ def test_one_of_two_usual_names_is_taken_and_it_is_said(tmp_path):
 def test_zeros_are_kept_and_counted(tmp_path):
     source = opened(write_parquet(tmp_path / "a.parquet", [[0.0] * 3, *LISTS[1:]], pa.list_(pa.float32()), **WHOLE))
     assert source.notes() == ["1 of 12 vectors are zero, at cosine 0 from all others"]
-    told = VectorData(kind="vectors", source=str(tmp_path / "a.parquet"), test_part=0).open(
+    told = VectorData(kind="vectors", source=str(tmp_path / "a.parquet"), taxonomy="column", test_part=0).open(
         "train", VectorViewSettings(), own_keys=1
     )
     assert told.notes()[0] == "classes from 'label', levels above from 'kingdom', 'group'"
@@ -403,3 +403,10 @@ def test_numbers_of_every_kind_are_numbers(kind, tmp_path):
     matrix = (np.arange(12).reshape(4, 3) % 7).astype(kind)
     np.save(tmp_path / "v.npy", matrix)
     assert np.array_equal(read_matrix(tmp_path / "v.npy").numpy(), matrix)
+
+
+def test_groups_that_embed_wrote_as_paths_say_nothing_twice():
+    """It writes a group by its whole path, so that groups of one name below others differ."""
+    assert _once(("animal", "animal/dog", "pug")) == ("animal", "dog", "pug")
+    assert _once(("a", "a/b", "a/b/c", "d")) == ("a", "b", "c", "d")
+    assert _once(("animal", "animals/dog", "animal")) == ("animal", "animals/dog", "animal")

@@ -4,15 +4,16 @@ import itertools
 import random
 import struct
 import sys
+from pathlib import Path
 
 import av
 import numpy as np
 import pytest
 import torch
 
-from oracles.coded_videos import packet_places, read_numbers, write_packed_avi, write_video
+from oracles.coded_videos import coded_frame, packet_places, read_numbers, write_packed_avi, write_video
 from rince import ConfigError, DataError
-from rince.sources import video_file, video_index
+from rince.sources import video_file, video_index, videos
 from rince.sources.clips import ClipSampler
 from rince.sources.video_file import Track, inspect, pack, read_frames, scaled, unpack
 from rince.sources.video_index import VideoIndex, build_index
@@ -110,10 +111,25 @@ def test_packed_numbers_come_back(values):
     assert len(pack(range(0, 10**6, 512))) < 20
 
 
+@pytest.mark.parametrize("upright", [False, True])
+def test_of_a_long_strip_the_middle_is_seen_and_the_rest_never_scaled(tmp_path, upright):
+    """Scaled whole, a frame of 2 × 10,000 pixels would take 768 MB at a short side of 160."""
+    assert scaled(10_000, 2, 160) == (8 * 160, 160)
+    width, height = (48, 1024) if upright else (1024, 48)
+    path = write_video(tmp_path / "strip.mp4", 3, first=1365, width=width, height=height, options={"qp": "0"})
+    track = inspect(path)
+    assert (track.width, track.height) == (width, height)
+    frames = read_frames(path, track, [0, 2], short_side=48)
+    for frame, number in zip(frames, (1365, 1367), strict=True):
+        whole = coded_frame(number, width, height)
+        seen = whole[320:704] if upright else whole[:, 320:704]
+        assert np.abs(frame.astype(int) - seen).mean() < 3
+
+
 def test_a_frame_is_scaled_to_its_short_side(made):
     assert scaled(320, 240, 128) == (171, 128)
     assert scaled(240, 320, 128) == (128, 171)
-    assert scaled(1000, 1, 1) == (1000, 1)
+    assert scaled(7, 1, 1) == (7, 1)
     frames = read_frames(made["portrait.mp4"], inspect(made["portrait.mp4"]), [33], short_side=24)
     assert frames.shape == (1, 32, 24, 3)
     assert read_numbers(frames) == [33]
@@ -170,7 +186,7 @@ def test_frames_that_make_no_sense(made, wanted):
 
 def test_without_pyav_one_says_what_to_install(made, monkeypatch):
     monkeypatch.setitem(sys.modules, "av", None)
-    with pytest.raises(ConfigError, match=r"videos need PyAV: pip install 'rince\[video\]'"):
+    with pytest.raises(ConfigError, match=r'videos need PyAV: pip install "rince\[video\]"'):
         build_index(listed(made["plain.mp4"]), None, short_side=48)
 
 
@@ -239,7 +255,8 @@ def looked(monkeypatch):
     names = []
 
     def inspect_and_tell(path):
-        names.append(path.name)
+        if names[-1:] != [path.name]:  # a second time, for what did not read the first time
+            names.append(path.name)
         return inspect(path)
 
     monkeypatch.setattr(video_index, "inspect", inspect_and_tell)
@@ -267,6 +284,27 @@ def test_building_goes_on_where_it_was_stopped(shelf, tmp_path, looked):
     fresh = build_index(shelf, None, short_side=32)
     assert fresh.tracks == index.tracks == again.tracks
     assert fresh.left_out == index.left_out == again.left_out
+
+
+@pytest.mark.parametrize("refuses", ["inspect", "file_digest", "stat"])
+def test_what_the_system_did_not_give_is_not_remembered_as_damage(refuses, made, tmp_path, monkeypatch):
+    path, cache = tmp_path / "film.mp4", tmp_path / "index.jsonl"
+    path.write_bytes(made["plain.mp4"].read_bytes() if refuses != "file_digest" else b"no video")
+    place = Path if refuses == "stat" else video_index
+    real, asked = getattr(place, refuses), []
+
+    def refusing(given, *more, **others):
+        if given.name == "film.mp4" and not asked:
+            asked.append(given)
+            raise DataError("Input/output error") if refuses == "inspect" else OSError(5, "Input/output error")
+        return real(given, *more, **others)
+
+    monkeypatch.setattr(place, refuses, refusing)
+    if refuses != "inspect":
+        with pytest.raises(DataError, match=r"film.mp4' cannot be read: Input/output error; try again"):
+            build_index(listed(path), cache, short_side=32)
+    path.write_bytes(made["plain.mp4"].read_bytes())
+    assert build_index(listed(path), cache, short_side=32).left_out == ()
 
 
 def test_a_file_that_has_changed_is_looked_into_again(shelf, tmp_path, looked, made):
@@ -374,6 +412,27 @@ def test_a_manifest(tmp_path):
     assert both.subset([2, 0]).ranges == (found.ranges[1], found.ranges[0])
 
 
+def test_groups_are_those_of_the_manifest_or_of_the_names_of_ucf101(tmp_path):
+    put(tmp_path / "listed", *(f"{number}.avi" for number in "12345"))
+    rows = "1.avi,run,train,7", "2.avi,run,train,", "3.avi,box,train,7", "4.avi,box,test,b", "5.avi,run,train,7"
+    (tmp_path / "listed" / "manifest.csv").write_text("\n".join(["path,label,split,group", *rows]))
+    train = list_videos(tmp_path / "listed", "train")
+    assert train.groups == ("run/7", "", "box/7", "run/7")  # a group is one within its class
+    assert train.subset([3, 1]).groups == ("run/7", "")
+    assert list_videos(tmp_path / "listed", "test").groups == ("box/b",)
+
+    put(tmp_path / "named", "Biking/v_Biking_g01_c01.avi", "Biking/v_Biking_g10_c01.avi", "Biking/other.avi")
+    assert list_videos(tmp_path / "named", "train").groups == ("", "Biking/1", "Biking/10")
+    assert list_videos(put(tmp_path / "plain", "a/1.mp4"), "train").groups is None
+
+
+def test_a_video_without_a_group_is_one_of_its_own(made):
+    paths = (made["plain.mp4"], made["b.avi"], made["stream.ts"])
+    listed = VideoList(paths, torch.arange(3), ("a", "b", "c"), groups=("a/1", "", "a/1"))
+    videos = Videos(build_index(listed, None, short_side=24), ClipSampler(4, 2, 5), None, {})
+    assert videos.sample_groups == ("a/1", "b.avi", "a/1")
+
+
 def test_labels_that_are_numbers_are_in_the_order_of_numbers(tmp_path):
     put(tmp_path, "1.avi")
     (tmp_path / "manifest.csv").write_text("path,label,split\n1.avi,10,train\n1.avi,9,train\n")
@@ -417,7 +476,10 @@ def test_ucf101(tmp_path, beside):
     with pytest.raises(DataError, match=r"has no 'trainlist03.txt'"):
         list_videos(root, "train", split_number=3)
     with pytest.raises(DataError, match="has no split 'val'; there are 'test', 'train'"):
-        list_videos(root, "train+val")
+        list_videos(root, "val")
+    joined = list_videos(root, "train+val")  # there is no such split, and what is there is enough
+    assert told(joined) == told(train)
+    assert joined.lacking == ("val",)
 
 
 def test_hmdb51(tmp_path):
@@ -483,3 +545,31 @@ def test_settings_that_make_no_sense(tmp_path):
     (tmp_path / "list.csv").write_text("")
     with pytest.raises(DataError, match="is a file, but layout 'folders' is a folder"):
         list_videos(tmp_path / "list.csv", "train", layout="folders")
+
+
+def test_videos_that_fit_are_decoded_once_and_give_the_same_pixels(made, monkeypatch):
+    paths = (made["plain.mp4"], made["b.avi"], made["stream.ts"])
+    listed = VideoList(paths, torch.arange(3), ("a", "b", "c"))
+    index = build_index(listed, None, short_side=24)
+    sampler, views = ClipSampler(4, 2, 5), PixelViews(size=16, mean=[0.5] * 3, std=[0.25] * 3)
+    to_train, read_again = (Videos(index, sampler, views, outcomes) for outcomes in ({"whole": 3}, {}))
+    reads = []
+
+    def counted(path, *rest, **named):
+        reads.append(path)
+        return read_frames(path, *rest, **named)
+
+    monkeypatch.setattr(videos, "read_frames", counted)
+    drawn = [
+        [source.load(torch.arange(3), range(4), seed=1, epoch=epoch).crops for epoch in range(3)]
+        for source in (to_train, read_again)
+    ]
+    assert all(torch.equal(*pair) for pair in zip(*drawn, strict=True))
+    assert not torch.equal(drawn[0][0], drawn[0][1])
+    assert reads == [*paths, *paths * 3]  # once each, and once an epoch
+    assert to_train.decoded_bytes == 3 * sum(3 * 100 // 3 * 24 * 32 for _ in paths)
+    assert "decoded once, and held in memory: 0.0 GB" in to_train.notes()
+    assert not read_again.notes()
+    monkeypatch.setattr(videos, "HELD", to_train.decoded_bytes - 1)
+    assert not to_train.is_held
+    assert not to_train.notes()[1:]

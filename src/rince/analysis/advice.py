@@ -14,7 +14,6 @@ from rince.errors import ConfigError
 from rince.loss import OverPositives, RankTerm
 
 HIGHEST = 2.0  # cosines differ by 2 at most: above this, a term sees all of its opponents alike
-LINE = torch.linspace(-1, 1, 81, dtype=torch.float64)
 NARROWEST = 0.02
 
 
@@ -164,17 +163,11 @@ def _what_can_be_had(scene: _Scene, terms: Sequence[RankTerm], closest: float) -
 def _told(scene: _Scene, terms: tuple[RankTerm, ...], wanted: Sequence[float]) -> Advice:
     balance, step = scene.balance(terms), 0.01
     found = balance.equilibrium(torch.tensor([wanted[0], wanted[0] - step], dtype=torch.float64))
-    lines = balance.equilibrium(LINE)
-    ordered = (lines.diff(dim=1) < 0).all(dim=1).tolist()
-    starts = None
-    if ordered[-1]:
-        first = len(ordered) - len(list(itertools.takewhile(bool, reversed(ordered))))
-        starts = float(LINE[first])
     return Advice(
         terms,
         tuple(wanted),
         tuple(found[0].tolist()),
-        starts,
+        balance.starts(),
         tuple(((found[0] - found[1]) / step).tolist()),
         float(scene.negatives.mean()),
     )

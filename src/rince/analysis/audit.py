@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import io
+import math
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,14 +14,16 @@ from torch import Tensor
 from rince.config import Recipe
 from rince.errors import ConfigError
 from rince.files import write_out
-from rince.hierarchy.levels import class_paths, uneven_note
+from rince.hierarchy.levels import check_levels, class_paths
 from rince.hierarchy.wordnet import readable_names
 from rince.ranks import TableRanks
-from rince.train.plan import candidates_of, class_table, expected_positives
+from rince.train.plan import candidates_of, class_table, data_notes, expected_positives
 from rince.train.setup import Parts, build_parts
 
 GRID = tuple(step / 100 for step in range(25, 80, 5))
 PAIRS = 8
+MANY = 50  # pairs in a bar of the histogram, beyond which its axis is logarithmic
+NAME_INCHES, LARGEST_INCHES = 0.13, 40.0  # of a row with its name; of a picture, beyond which some names are left out
 
 
 @dataclass(frozen=True)
@@ -59,7 +63,8 @@ class Audit:
     thresholds: list[ThresholdLine] = field(default_factory=list)
     proposed: float | None = None
     agreement: tuple[float, float] | None = None
-    uneven: str = ""
+    notes: tuple[str, ...] = ()
+    """What the dry run says of the data: classes that stand higher, columns that are no levels."""
 
 
 def audit(recipe: Recipe, reference: str | None = None) -> Audit:
@@ -91,14 +96,14 @@ def audit(recipe: Recipe, reference: str | None = None) -> Audit:
         (names[a], names[b], int(table[a, b]), int(table[b, a]))
         for a, b in zip(above.tolist(), below.tolist(), strict=True)
     ]
-    uneven = uneven_note(parts.paths)
+    notes = tuple(data_notes(parts))
     agreement = None if truth is None else _precision_recall(table > 1, truth)
     if similarity is None:
-        return Audit(names, found, table, where, asymmetric=asymmetric, agreement=agreement, uneven=uneven)
+        return Audit(names, found, table, where, asymmetric=asymmetric, agreement=agreement, notes=notes)
     lines = [_threshold_line(similarity, threshold, truth) for threshold in GRID]
     tightest, oddest = _pairs(similarity, table, names, truth)
     best = _proposed(lines, len(names))
-    return Audit(names, found, table, where, similarity, asymmetric, tightest, oddest, lines, best, agreement, uneven)
+    return Audit(names, found, table, where, similarity, asymmetric, tightest, oddest, lines, best, agreement, notes)
 
 
 def _rank_lines(recipe: Recipe, parts: Parts, table: Tensor, names: tuple[str, ...]) -> list[RankLine]:
@@ -113,6 +118,7 @@ def _rank_lines(recipe: Recipe, parts: Parts, table: Tensor, names: tuple[str, .
 
 
 def _truth(parts: Parts, reference: str) -> Tensor:
+    check_levels(parts.source, reference)
     table = TableRanks.from_tree(class_paths(parts.source, reference)).table
     return (table > 1) & ~torch.eye(len(table), dtype=torch.bool)
 
@@ -167,7 +173,7 @@ def _pairs(
 
 def audit_text(found: Audit) -> str:
     """For a terminal."""
-    lines = [f"{len(found.names)} classes", *([found.uneven] if found.uneven else [])]
+    lines = [f"{len(found.names)} classes", *found.notes]
     for rank in found.ranks:
         lines.append(
             f"rank {rank.rank}: {rank.classes:.1f} classes each, {rank.positives:.1f} positives expected in "
@@ -210,10 +216,15 @@ def draw_audit(found: Audit, path: Path) -> None:
     """The table of ranks, and how similarities are spread, as a picture."""
     from matplotlib.colors import ListedColormap  # noqa: PLC0415 - heavy
     from matplotlib.figure import Figure  # noqa: PLC0415
+    from matplotlib.patches import Patch  # noqa: PLC0415
 
-    wide = found.similarity is not None
-    figure = Figure(figsize=(11 if wide else 5.5, 5), layout="constrained")
-    axes = figure.subplots(1, 2 if wide else 1, squeeze=False)[0]
+    from rince.report.drawing import clean  # noqa: PLC0415
+
+    wide, number = found.similarity is not None, len(found.names)
+    side = min(max(5.0, NAME_INCHES * number), LARGEST_INCHES)
+    figure = Figure(figsize=(side + 1.5 + (5.5 if wide else 0), side), layout="constrained")
+    widths = [side + 1.5, 5.5] if wide else [1]
+    axes = figure.subplots(1, len(widths), squeeze=False, width_ratios=widths)[0]
     count = len(found.ranks)
     shades = ["#f4f5f7", *["#0b4f4a", "#1f8a80", "#7cc4bb", "#c5e5e0"][: max(1, count)]]
     ranks = found.table.clamp(min=0).clamp(max=len(shades) - 1)
@@ -221,16 +232,34 @@ def draw_audit(found: Audit, path: Path) -> None:
         ranks.numpy(), cmap=ListedColormap(shades), vmin=-0.5, vmax=len(shades) - 0.5, interpolation="nearest"
     )
     axes[0].set(title="Rank of every class for every class", xlabel="candidate", ylabel="query")
+    every = range(0, number, 1 + int(NAME_INCHES * number / LARGEST_INCHES))  # of thousands, some
+    names = [clean(str(found.names[i]).replace("_", " "), 28) for i in every]
+    axes[0].set_yticks(every, names, fontsize=7, parse_math=False)
+    axes[0].set_xticks(every, names, fontsize=7, rotation=90, parse_math=False)
+    told = ["negative", *(f"rank {rank}" for rank in range(1, len(shades)))]
+    key = [Patch(facecolor=shade, edgecolor="#c0c4ca", label=name) for shade, name in zip(shades, told, strict=True)]
+    axes[0].legend(handles=key, loc="lower left", bbox_to_anchor=(1.01, 0), frameon=False, fontsize=7)
     if found.similarity is not None:
-        others = found.similarity[~torch.eye(len(found.table), dtype=torch.bool)]
-        axes[1].hist(others.numpy(), bins=60, color="#1f8a80")
-        axes[1].set(title="Similarity of pairs of classes", xlabel="similarity", ylabel="pairs", yscale="log")
-        if found.proposed is not None:
-            axes[1].axvline(found.proposed, color="#b3541e", linestyle="--", label=f"proposed {found.proposed:.2f}")
-            axes[1].legend(frameon=False)
+        draw_similarities(found.similarity, found.proposed, axes[1])
     drawn = io.BytesIO()
     try:
         figure.savefig(drawn, format=path.suffix.lstrip(".") or "png", dpi=150)
     except ValueError as error:
         raise ConfigError(f"cannot write the picture {path}: {error}; use .png, .svg or .pdf") from None
     write_out(path, drawn.getvalue())
+
+
+def draw_similarities(similarity: Tensor, proposed: float | None, axes: Any) -> None:
+    """How many pairs of classes are how similar, and the proposed threshold."""
+    from matplotlib.ticker import MaxNLocator  # noqa: PLC0415 - heavy
+
+    others = similarity[~torch.eye(len(similarity), dtype=torch.bool)]
+    counts, _, _ = axes.hist(others.numpy(), bins=min(60, 2 * math.ceil(len(others) ** 0.5)), color="#1f8a80")
+    axes.set(title="Similarity of pairs of classes", xlabel="similarity", ylabel="pairs")
+    if counts.max() > MANY:
+        axes.set_yscale("log")
+    else:  # where a logarithmic axis has hardly a number on it, and there are no 2.5 pairs
+        axes.yaxis.set_major_locator(MaxNLocator(integer=True))
+    if proposed is not None:
+        axes.axvline(proposed, color="#b3541e", linestyle="--", label=f"proposed {proposed:.2f}")
+        axes.legend(frameon=False)

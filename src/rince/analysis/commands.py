@@ -12,6 +12,7 @@ import typer
 from rince.terminal import shown_progress
 
 if TYPE_CHECKING:
+    from rince.analysis.figures import Charted
     from rince.analysis.measure import RunAnalysis
 
 app = typer.Typer(
@@ -134,6 +135,8 @@ def advise(
         terms = tuple(replace(term, temperature=first or found.terms[0].temperature) for term in found.terms)
         near = found.ranks[0].after if closest is None else closest
         advice = propose(near, gaps, terms, found.negatives, counts=found.counts, over_positives=found.over_positives)
+        if found.at_rest:
+            typer.echo(f"{run}: {found.at_rest.text}")
     typer.echo(advice_text(advice))
 
 
@@ -142,19 +145,23 @@ def analyse_run(
     run: RunFolder,
     split: Annotated[Literal["train", "test"], typer.Option(help="Where queries come from.")] = "train",
     out: Annotated[Path | None, typer.Option(help="Folder to write to; by default RUN/analysis.")] = None,
+    checkpoints: Annotated[
+        bool, typer.Option("--checkpoints", help="Also measure the checkpoints that save.keep has kept on the way.")
+    ] = False,
 ) -> None:
     """Measure a trained run: similarity of every rank against the predicted equilibrium, violated orders, penalties.
 
     rince analyse run runs/first
     """
-    from rince.analysis.figures import run_figures, write_figures
+    from rince.analysis.figures import run_figures, write_charts, write_figures
     from rince.analysis.results import analysis_json, analysis_text
     from rince.files import write_out
 
+    on_the_way = _trajectory(run) if checkpoints else []
     found = _measured(run, split)
     folder = out or run / "analysis"
     typer.echo(analysis_text(found))
-    written = write_figures(run_figures(found), folder)
+    written = [*write_figures(run_figures(found), folder), *write_charts(on_the_way, folder)]
     _say_written([*written, write_out(folder / "analysis.json", analysis_json(found), in_new_folder=True)])
 
 
@@ -178,6 +185,14 @@ def _measured(run: Path, split: Literal["train", "test"]) -> RunAnalysis:
 
     with shown_progress(str(run)) as tell:
         return measure(run, split=split, tell=tell)
+
+
+def _trajectory(run: Path) -> list[Charted]:
+    from rince.analysis.trajectory import chart, trajectory
+    from rince.train.record import recipe_of
+
+    with shown_progress(str(run)) as tell:
+        return [chart(trajectory(run, tell=tell), recipe_of(run).name)]
 
 
 def _pairs(texts: list[str] | None) -> list[tuple[float, float]]:

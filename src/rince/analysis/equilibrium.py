@@ -22,6 +22,7 @@ from rince.ranks import EXCLUDED
 NEGATIVES, MEAN, SPREAD = 100, 0.1, 0.1
 """The paper's N(0.1, 0.1); it does not say how many. With a hundred all lines of its figures lie within cosines."""
 HALVINGS, SWEEPS, CLOSE_ENOUGH = 44, 200, 1e-10
+LINE = torch.linspace(-1, 1, 81, dtype=torch.float64)  # similarities of rank 1
 
 
 def normal_negatives(number: int = NEGATIVES, mean: float = MEAN, spread: float = SPREAD) -> Tensor:
@@ -145,8 +146,9 @@ class RankBalance:
         leaf = similarities.detach().double().requires_grad_()
         candidates = leaf[:, self._columns]
         ranks, outside = (x.expand(len(leaf), -1) for x in (self._ranks, self.log_negatives))
-        total = term_values(candidates, ranks, self.terms, self.over_positives, outside).sum()
-        return torch.autograd.grad(total, leaf)[0]
+        values = term_values(candidates, ranks, self.terms, self.over_positives, outside).unbind(dim=1)
+        weighed = [term.weight * value.sum() for term, value in zip(self.terms, values, strict=True)]
+        return torch.autograd.grad(torch.stack(weighed).sum(), leaf)[0]
 
     def equilibrium(self, first: Tensor) -> Tensor:
         """Where all ranks come to rest: `(points, ranks)`, the first column as given, NaN for a rank without positives.
@@ -174,6 +176,13 @@ class RankBalance:
                 break
             reach, halvings = 2 * moved, HALVINGS // 4  # from now on they only creep
         return torch.where(self.counts.expand_as(now) > 0, now, torch.nan)
+
+    def starts(self) -> float | None:
+        """The similarity of rank 1 from which on all ranks rest in order, in steps of 1/40; None if they never do."""
+        lines = self.equilibrium(LINE)
+        ordered = (lines.diff(dim=1) < -1e-5).all(dim=1).tolist()  # at 1 they may stop just below
+        wrong = max((place for place, right in enumerate(ordered) if not right), default=-1)
+        return float(LINE[wrong + 1]) if wrong + 1 < len(LINE) else None
 
 
 def _rising_root(function: Callable[[Tensor], Tensor], low: Tensor, high: Tensor, halvings: int = HALVINGS) -> Tensor:

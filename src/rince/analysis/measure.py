@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
@@ -11,17 +12,19 @@ from torch import Tensor
 
 from rince.analysis.equilibrium import RankBalance
 from rince.analysis.penalties import push_of_terms
+from rince.analysis.rest import Rest, rest_of
 from rince.errors import ConfigError, DataError
-from rince.evaluation.trained import TrainedRun, embed_once, open_trained
+from rince.evaluation.trained import Embedded, TrainedRun, embed_once, open_trained
 from rince.evaluation.vectors import unit_vectors
 from rince.hierarchy.levels import class_levels
-from rince.loss import OverPositives, RankTerm
+from rince.loss import OverPositives, RankedInfoNCE, RankTerm
 from rince.methods.method import build_loss
 from rince.methods.summary import similarity_summary
 from rince.ranks import EXCLUDED, NEGATIVE
 from rince.sources.order import permutation
-from rince.sources.source import rows_in
+from rince.sources.source import Source, rows_in
 from rince.terminal import Tell, nobody
+from rince.train.record import CHECKPOINT
 from rince.train.setup import NOTHING, Brought, Parts, build_parts
 
 QUERIES, BLOCK, QUANTILES, PAIRS = 1024, 128, 10, 8
@@ -106,6 +109,14 @@ class RunAnalysis:
     over_positives: OverPositives
     counts: list[int]
 
+    @cached_property
+    def at_rest(self) -> Rest | None:
+        """Whether the prediction holds, by the log of the run; None with a single rank, of which there is none."""
+        if len(self.terms) < 2:
+            return None
+        balance = RankBalance.from_negatives(self.terms, self.negatives, self.counts, self.over_positives)
+        return rest_of(self.folder, len(self.terms), self.ranks[0].after, balance.starts())
+
     @property
     def negatives(self) -> Tensor:
         """`(negatives,)`: as many as a query has, spread as those of all queries are."""
@@ -115,7 +126,7 @@ class RunAnalysis:
 
 
 @dataclass(frozen=True)
-class _Compared:
+class Compared:
     """Queries and candidates of a run: similarities before and after the head, ranks, classes."""
 
     before: Tensor
@@ -123,6 +134,31 @@ class _Compared:
     ranks: Tensor
     query_classes: Tensor
     candidate_classes: Tensor
+
+
+def open_ranked(
+    folder: Path, brought: Brought = NOTHING, file: str = CHECKPOINT
+) -> tuple[TrainedRun, Parts, RankedInfoNCE]:
+    """A finished run of the ranked loss with ranks between classes, by one of its checkpoints; refuses others."""
+    run = open_trained(folder, brought, accelerator="cpu", file=file)
+    recipe = run.recipe
+    if recipe.loss is None or recipe.ranks is None:
+        raise ConfigError(
+            f"{folder} was trained by {recipe.method.kind}, which has no ranked loss to analyse; give a run whose "
+            "method is contrast, such as rince-in or scl-in"
+        )
+    if file == CHECKPOINT and run.step < run.steps:
+        raise DataError(
+            f"{folder} stopped at step {run.step} of {run.steps}, so it has not come to rest; finish it with "
+            f"`rince train --resume {folder}`"
+        )
+    parts = build_parts(recipe, brought)
+    if parts.rank_source is None or parts.rank_source.by != "class":
+        raise ConfigError(
+            f"{folder} has ranks.kind={recipe.ranks.kind}, which ranks samples, not classes; only ranks between "
+            "classes can be measured on samples without their second view"
+        )
+    return run, parts, build_loss(recipe)
 
 
 def analyse_run(
@@ -139,22 +175,9 @@ def analyse_run(
         brought: what the run was given as objects.
         tell: is told how far it is.
     """
-    run = open_trained(folder, brought, accelerator="cpu")
+    run, parts, loss = open_ranked(folder, brought)
     recipe = run.recipe
-    if recipe.loss is None or recipe.ranks is None:
-        raise ConfigError(
-            f"{folder} was trained by {recipe.method.kind}, which has no ranked loss to analyse; give a run whose "
-            "method is contrast, such as rince-in or scl-in"
-        )
-    parts = build_parts(recipe, brought)
-    if parts.rank_source is None or parts.rank_source.by != "class":
-        raise ConfigError(
-            f"{folder} has ranks.kind={recipe.ranks.kind}, which ranks samples, not classes; only ranks between "
-            "classes can be measured on samples without their second view"
-        )
-    loss = build_loss(recipe)
-    candidates = recipe.bank.size if recipe.bank else 2 * recipe.train.batch
-    compared = _compare(run, parts, candidates, split, tell)
+    compared = _compare(run, parts, split, tell)
     number = min(loss.rank_count, parts.rank_count)
     terms, ranks = loss.terms[:number], compared.ranks
     if not (ranks == 1).any():
@@ -166,8 +189,8 @@ def analyse_run(
             rank,
             term.temperature,
             float((ranks == rank).sum(dim=1).float().mean()),
-            _mean_of_queries(compared.before, ranks == rank),
-            _mean_of_queries(compared.after, ranks == rank),
+            mean_of_queries(compared.before, ranks == rank),
+            mean_of_queries(compared.after, ranks == rank),
             None if rank == 1 else predicted[rank - 1],
             violated.get(f"violated/{rank}"),
         )
@@ -180,8 +203,8 @@ def analyse_run(
         len(ranks),
         ranks.shape[1],
         findings,
-        _mean_of_queries(compared.before, ranks == NEGATIVE),
-        _mean_of_queries(compared.after, ranks == NEGATIVE),
+        mean_of_queries(compared.before, ranks == NEGATIVE),
+        mean_of_queries(compared.after, ranks == NEGATIVE),
         _pushed(compared, terms, loss.over_positives, parts, recipe.data.taxonomy),
         [compared.after[ranks == rank] for rank in (*range(1, number + 1), NEGATIVE)],
         terms,
@@ -190,24 +213,35 @@ def analyse_run(
     )
 
 
-def _compare(run: TrainedRun, parts: Parts, candidates: int, split: Split, tell: Tell) -> _Compared:
-    if run.step < run.steps:
-        raise DataError(
-            f"{run.folder} stopped at step {run.step} of {run.steps}, so it has not come to rest; finish it with "
-            f"`rince train --resume {run.folder}`"
-        )
-    gallery_of = run.open(run.recipe.data.train_split)
-    asked = gallery_of if split == "train" else run.open(run.recipe.data.test_split)
-    if asked.class_names != gallery_of.class_names:
-        raise DataError(f"the splits of {run.recipe.data.source!r} do not have the same classes; name them alike")
+def _compare(run: TrainedRun, parts: Parts, split: Split, tell: Tell) -> Compared:
+    asked, gallery_of = open_splits(run, split)
     gallery = embed_once(run, gallery_of, "train", tell=lambda done, of: tell("features, train", done, of))
     asking = (
         gallery
         if split == "train"
         else embed_once(run, asked, "test", tell=lambda done, of: tell("features, test", done, of))
     )
-    rows = permutation(len(asked), run.recipe.seed, 0)[:QUERIES]
-    columns = permutation(len(gallery_of), run.recipe.seed, 1)[:candidates]
+    return compare(run, parts, (asked, asking), (gallery_of, gallery))
+
+
+def open_splits(run: TrainedRun, split: Split) -> tuple[Source, Source]:
+    """Samples to ask with, of a split, and training samples to be found."""
+    gallery_of = run.open(run.recipe.data.train_split)
+    asked = gallery_of if split == "train" else run.open(run.recipe.data.test_split)
+    if asked.class_names != gallery_of.class_names:
+        raise DataError(f"the splits of {run.recipe.data.source!r} do not have the same classes; name them alike")
+    return asked, gallery_of
+
+
+def compare(
+    run: TrainedRun, parts: Parts, queries: tuple[Source, Embedded], gallery: tuple[Source, Embedded]
+) -> Compared:
+    """Some of the queries with as many training samples as the bank holds, both drawn by the seed of the run."""
+    (asked, asking), (gallery_of, found) = queries, gallery
+    recipe = run.recipe
+    candidates = recipe.bank.size if recipe.bank else 2 * recipe.train.batch
+    rows = permutation(len(asked), recipe.seed, 0)[:QUERIES]
+    columns = permutation(len(gallery_of), recipe.seed, 1)[:candidates]
     query_classes, candidate_classes = asked.labels[rows], gallery_of.labels[columns]
     assert parts.rank_source is not None  # it was checked
     ranks = parts.rank_source(query_classes, candidate_classes)
@@ -216,12 +250,12 @@ def _compare(run: TrainedRun, parts: Parts, candidates: int, split: Split, tell:
         ranks[same[rows][:, None] == columns] = EXCLUDED  # a sample is at 1 from itself
     before, after = (
         unit_vectors(mine[rows], "queries") @ unit_vectors(theirs[columns], "candidates").T
-        for mine, theirs in zip(asking, gallery, strict=True)
+        for mine, theirs in zip(asking, found, strict=True)
     )
-    return _Compared(before, after, ranks, query_classes, candidate_classes)
+    return Compared(before, after, ranks, query_classes, candidate_classes)
 
 
-def _mean_of_queries(similarities: Tensor, chosen: Tensor) -> float:
+def mean_of_queries(similarities: Tensor, chosen: Tensor) -> float:
     """The mean of each query, then over the queries that have any."""
     number = chosen.sum(dim=1)
     means = (similarities.double() * chosen).sum(dim=1) / number
@@ -229,7 +263,7 @@ def _mean_of_queries(similarities: Tensor, chosen: Tensor) -> float:
 
 
 def _predict(
-    compared: _Compared, terms: tuple[RankTerm, ...], over_positives: OverPositives
+    compared: Compared, terms: tuple[RankTerm, ...], over_positives: OverPositives
 ) -> tuple[list[float], list[int]]:
     """Mean equilibrium of every rank, from what the queries of each class have: rank 1, counts, negatives.
 
@@ -246,7 +280,7 @@ def _predict(
         sums = [
             torch.where(own_ranks == NEGATIVE, own / term.temperature, -torch.inf).logsumexp(dim=1) for term in terms
         ]
-        first.append(_mean_of_queries(own, own_ranks == 1))
+        first.append(mean_of_queries(own, own_ranks == 1))
         negatives.append(torch.stack([each.mean() for each in sums]))
         counts.append(count)
         weights.append(int(rows.sum()))
@@ -261,7 +295,7 @@ def _predict(
 
 
 def _pushed(
-    compared: _Compared,
+    compared: Compared,
     terms: tuple[RankTerm, ...],
     over_positives: OverPositives,
     parts: Parts,

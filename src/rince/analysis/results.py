@@ -15,6 +15,7 @@ def analysis_text(found: RunAnalysis) -> str:
         f"{found.recipe}: {found.queries:,} queries ({found.split}) against {found.candidates:,} training images",
         *(_rank_line(finding, len(found.ranks)) for finding in found.ranks),
         f"negatives: measured {found.negatives_after:+.3f} (before the head {found.negatives_before:+.3f})",
+        *([found.at_rest.text] if found.at_rest else []),
         "",
         "whom each term pushes away, and how much of its push on negatives the closest tenth of them gets:",
     ]
@@ -54,6 +55,7 @@ def analysis_json(found: RunAnalysis) -> str:
         "candidates": found.candidates,
         "ranks": [{key: _plain(value) for key, value in vars(finding).items()} for finding in found.ranks],
         "negatives": {"before": _plain(found.negatives_before), "after": _plain(found.negatives_after)},
+        "at_rest": found.at_rest and {"holds": found.at_rest.holds, **vars(found.at_rest)},
         "push": {
             "by_rank": found.pushed.by_rank.tolist(),
             "on_negatives_by_tenth": found.pushed.by_quantile.tolist(),

@@ -23,6 +23,25 @@ MAY_CHANGE = (
 )
 
 
+# What a row of the paper is as good with: where things lie, what is drawn, and how fast it goes.
+ANY_ROW = (
+    "seed",
+    "data.source",
+    "data.splits",
+    "data.check",
+    "data.strict",
+    "model.compile",
+    "train.precision",
+    "train.judge_every",
+)
+
+
+def is_same_row(recipe: Recipe, row: Recipe) -> bool:
+    """Whether a recipe still stands for a row of the paper, by the recipe of that row."""
+    own, rows = ({k: v for k, v in settings_of(each).items() if k not in ANY_ROW} for each in (recipe, row))
+    return own == rows
+
+
 def settings_of(recipe: Recipe) -> dict[str, str]:
     """Dotted name → value of all settings that can change what comes out."""
     flat: dict[str, str] = {}

@@ -43,7 +43,7 @@ def kinds_of(values: dict[str, Any]) -> Kinds:
 
     data = kind("data", DEFAULTS["data"])
     try:
-        usual = _settings("data", data).encoder
+        usual = settings_of_kind("data", data).encoder
     except ConfigError:
         usual = "resnet"  # `recipe_class` says what is wrong, with all else that is
     model = kind("model", usual)
@@ -61,7 +61,7 @@ def recipe_class(kinds: Kinds) -> type[Recipe]:
     problems = []
     for section, kind in kinds._asdict().items():
         try:
-            found[section] = _settings(section, kind)
+            found[section] = settings_of_kind(section, kind)
         except ConfigError as error:
             problems.append(f"{section}.kind: {error}")
     if problems:
@@ -87,7 +87,7 @@ def keys_of(section: str, kind: str) -> set[str]:
     Raises:
         ConfigError: if nobody registers the kind.
     """
-    return set(_settings(section, kind).model_fields)
+    return set(settings_of_kind(section, kind).model_fields)
 
 
 def _default(settings: type[Section]) -> Any:
@@ -97,7 +97,7 @@ def _default(settings: type[Section]) -> Any:
 
 
 @cache
-def _settings(section: str, kind: str) -> Any:
+def settings_of_kind(section: str, kind: str) -> Any:
     """The class of settings of a part; a function of another package gets one, with its arguments in `options`."""
     found = part(GROUPS[section], kind)
     if isinstance(found, type) and issubclass(found, Section):

@@ -11,6 +11,7 @@ from typing import Any
 import yaml
 
 DEEPEST = 64  # far above any real file
+LONGEST = 4000  # characters of an integer: Python refuses to write those of thousands of digits
 LARGEST = 10**6  # values, with aliases written out
 
 
@@ -50,6 +51,8 @@ class _Loader(yaml.SafeLoader):
             raise _refused(f"it nests deeper than {DEEPEST} levels", event)
         node = super().compose_node(parent, index)
         self._depth -= 1
+        if isinstance(node, yaml.ScalarNode) and len(node.value) > LONGEST and node.tag.endswith(":int"):
+            raise _refused(f"an integer of more than {LONGEST} characters", event)
         if isinstance(event, yaml.AliasEvent):
             if id(node) not in self._sizes:
                 raise _refused(f"the alias *{event.anchor} holds itself", event)
@@ -77,3 +80,8 @@ def _refuse_repeated_keys(node: yaml.MappingNode) -> None:
 
 def _refused(problem: str, at: Any) -> yaml.YAMLError:
     return yaml.MarkedYAMLError(problem=problem, problem_mark=at.start_mark)
+
+
+def yaml_text(values: dict[str, Any]) -> str:
+    """Plain values as a file for people: keys in their order, letters of any alphabet as they are."""
+    return yaml.safe_dump(values, sort_keys=False, allow_unicode=True, width=100)

@@ -1,8 +1,8 @@
 """From a file or a name to a recipe, with overrides; every mistake is told at once, with its path.
 
-A recipe file may build on another by one level of `base:`, and hold blocks `reduced:` and `pretrained:`, each merged
-over the rest when `scale` is its name, and `finetuned:`, merged where `model.tune=all` is asked for. Where a layer
-names another kind, keys that the new kind does not have are left behind with the old one. Nothing in a recipe is
+A recipe file may build on another by one level of `base:`, and hold blocks `long:`, `reduced:` and `pretrained:`, each
+merged over the rest when `scale` is its name, and `finetuned:`, merged where `model.tune=all` is asked for. Where a
+layer names another kind, keys that the new kind does not have are left behind with the old one. Nothing in a recipe is
 executed, interpolated or imported.
 """
 
@@ -11,12 +11,14 @@ from __future__ import annotations
 import difflib
 import os
 from collections.abc import Sequence
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
+from rince.config.changes import is_same_row
 from rince.config.kinds import GROUPS, keys_of, kinds_of, recipe_class
 from rince.config.older import upgraded
 from rince.config.plain_yaml import NotPlainYamlError, load_yaml
@@ -56,7 +58,30 @@ def load_recipe(source: str | Path, overrides: Sequence[str] = ()) -> Recipe:
     Raises:
         ConfigError: with every mistake at once, each with its path.
     """
-    return validate(recipe_values(source, overrides), str(source))
+    return of_its_row(validate(recipe_values(source, overrides), str(source)))
+
+
+def of_its_row(recipe: Recipe) -> Recipe:
+    """A recipe, which stands for no row of the paper any more if other settings than its row has were chosen."""
+    if recipe.paper is None:
+        return recipe
+    row = next((name for name in _rows_of(recipe.paper.table) if _paper_of(name) == recipe.paper.model_dump()), None)
+    if row is not None:
+        values = recipe_values(row, [f"scale={recipe.scale}"] if recipe.scale != "full" else [])
+        if is_same_row(recipe, validate(values, row)):
+            return recipe
+    return recipe.model_copy(update={"paper": None})
+
+
+@cache
+def _rows_of(table: str) -> list[str]:
+    """Recipes that ship and may stand for a row of a table: those of its folder first."""
+    return sorted(recipe_names(), key=lambda name: not name.startswith(f"{table}/"))
+
+
+@cache
+def _paper_of(name: str) -> dict[str, str] | None:
+    return _parse(recipe_text(name), name).get("paper")
 
 
 def recipe_values(source: str | Path | Recipe, overrides: Sequence[str] = ()) -> dict[str, Any]:
@@ -65,7 +90,7 @@ def recipe_values(source: str | Path | Recipe, overrides: Sequence[str] = ()) ->
     changes = [_parse_override(text) for text in overrides]
     scale = next((value for path, value in reversed(changes) if path == ["scale"]), values.get("scale", "full"))
     if scale not in get_args(Scale):
-        raise ConfigError(f"scale must be full, reduced or pretrained, got {scale!r}")
+        raise ConfigError(f"scale must be full, long, reduced or pretrained, got {scale!r}")
     name = source.name if isinstance(source, Recipe) else source
     blocks = {block: values.pop(block, None) for block in BLOCKS}
     for block, content in blocks.items():
@@ -80,6 +105,34 @@ def recipe_values(source: str | Path | Recipe, overrides: Sequence[str] = ()) ->
     if tune == "all" and blocks[FINETUNED]:
         values = _layered(values, blocks[FINETUNED])
     return with_overrides(values, overrides)
+
+
+def copied_values(source: str | Path, overrides: Sequence[str], name: str) -> dict[str, Any]:
+    """A recipe as a file of one's own: all values filled in, under a name of its own.
+
+    It stands for no row of the paper any more, since it will be changed. Blocks of other scales stay, without what the
+    overrides decide; those of the scale that was asked for are merged in, and none is left.
+    """
+    recipe = load_recipe(source, overrides)
+    values = {"name": name} | recipe.model_dump(mode="json", exclude={"name", "about", "paper"})
+    if recipe.scale != "full":
+        return values
+    raw = _read(source)
+    for block in BLOCKS:
+        if isinstance(raw.get(block), dict):
+            values[block] = raw[block]
+            for path, _ in map(_parse_override, overrides):
+                _drop(values[block], path)
+    return values
+
+
+def _drop(values: Any, path: list[str]) -> None:
+    """Takes a key out, in place, if it is there."""
+    *above, last = path
+    for part in above:
+        values = values.get(part) if isinstance(values, dict) else None
+    if isinstance(values, dict):
+        values.pop(last, None)
 
 
 def with_overrides(values: dict[str, Any], overrides: Sequence[str], sections: Sequence[str] = ()) -> dict[str, Any]:
@@ -124,7 +177,7 @@ def load_run_recipe(path: Path) -> Recipe:
 
 def read_run_recipe(text: str, source: str) -> Recipe:
     """The same from its text; `source` names it in errors."""
-    return validate(upgraded(_parse(text, source)), source)
+    return of_its_row(validate(upgraded(_parse(text, source)), source))
 
 
 def validate(values: dict[str, Any], source: str) -> Recipe:

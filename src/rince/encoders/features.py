@@ -94,8 +94,13 @@ class Features(Wrapped, InMemory):
         made_from = [self._made_from(view) for view in range(1 + self.maker.views)]
         return made_from[0] if len(made_from) == 1 else fingerprint_of(views=made_from)
 
+    @property
+    def plain_fingerprint(self) -> str:
+        """The same of the plain view alone, which is all that judging needs."""
+        return self._made_from(0)
+
     def _made_from(self, view: int) -> str:
-        """Fingerprint of what the features of a view are made from; 0 is the plain one, which judging needs alone."""
+        """Fingerprint of what the features of a view are made from; 0 is the plain one."""
         fixed = {"view": view, "seed": self.seed, "drawn": self.drawn} if view else {}
         return fingerprint_of(
             made_by=MADE_BY, network=self.network.identity, samples=self.inner.fingerprint, seen=self.seen, **fixed
@@ -122,11 +127,11 @@ class Features(Wrapped, InMemory):
                     found[part] = self._make(part, view, tell, done=number * PART)
                 return found
             folder = self._folder(view)
-            with _alone(folder):
+            with alone(folder):
                 self._check_space(folder)
                 for number, part in enumerate(self._parts()):
                     path = folder / _part_name(number)
-                    kept = _read(path, (len(part), self.network.width))
+                    kept = read_features(path, (len(part), self.network.width))
                     if kept is None:
                         kept = self._make(part, view, tell, done=number * PART)
                         self._write(path, kept)
@@ -143,7 +148,7 @@ class Features(Wrapped, InMemory):
 
     def _write(self, path: Path, features: Tensor) -> None:
         try:
-            write_whole(path, sealed_tensors({"features": features}, {"of": self.network.about}))
+            write_features(path, features, self.network.about)
         except WriteError as error:
             raise DataError(f"{error}; features take {megabytes(self._bytes())}. {ELSEWHERE}") from None
 
@@ -246,6 +251,18 @@ class Features(Wrapped, InMemory):
             f"{self._bytes() / 2**20:,.1f} MB {kept}",
         ]
 
+    def make(self, process: int, processes: int) -> None:
+        """The share of a process of the plain view's parts, where others can find them."""
+        if not self.knows_content:
+            return
+        folder = self._folder(0)
+        folder.mkdir(parents=True, exist_ok=True)
+        with shown_progress(self.source) as tell:
+            for number, part in list(enumerate(self._parts()))[process::processes]:
+                path = folder / _part_name(number)
+                if read_features(path, (len(part), self.network.width)) is None:
+                    self._write(path, self._make(part, 0, tell, done=number * PART))
+
     def pretend(self) -> None:
         """Normal numbers for features that are not kept: a step takes as long with them."""
         if self._left():
@@ -269,7 +286,12 @@ def _part_name(number: int) -> str:
     return f"{number:05}.safetensors"
 
 
-def _read(path: Path, shape: tuple[int, ...]) -> Tensor | None:
+def write_features(path: Path, features: Tensor, made_by: str) -> None:
+    """Keeps features, with a note of what made them; raises WriteError."""
+    write_whole(path, sealed_tensors({"features": features}, {"of": made_by}))
+
+
+def read_features(path: Path, shape: tuple[int, ...]) -> Tensor | None:
     """Features that were kept; None if there are none, or not these: to be made again."""
     try:
         found = read_tensors(path).tensors["features"]
@@ -282,7 +304,7 @@ def _read(path: Path, shape: tuple[int, ...]) -> Tensor | None:
 
 
 @contextmanager
-def _alone(folder: Path) -> Iterator[None]:
+def alone(folder: Path) -> Iterator[None]:
     """Others that want the same features wait, and find them made."""
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, Literal
@@ -31,7 +32,8 @@ from rince.views.pixels import PixelViewSettings
 Input = tuple[int, tuple[float, ...], tuple[float, ...]]
 Pool = Literal["cls", "mean", "pooler"]
 INSTALL = 'pip install "rince[pretrained]"'
-LONGEST = 512  # tokens, of tokenisers that do not say
+LONGEST = 512  # tokens, where neither tokeniser nor network says
+UNSAID = 10**18  # tokens: what a tokeniser that does not know gives is higher
 SIZE = 224  # pixels, of networks that do not say
 
 
@@ -77,7 +79,7 @@ def _transformers() -> Any:
 
 @lru_cache(maxsize=2)
 def _network(name: str, revision: str | None, pool: Pool) -> Network:
-    key = key_of(name, "transformers", revision=revision, pool=pool)
+    key = key_of(name, "transformers", revision=revision, pool=pool, of="tower, with its longest text, in float32")
     facts, load = lazily(name, lambda: _load(name, revision, pool), key)
     if facts.longest is None:
         return Network(**vars(facts), load=load, fit=takes_images, about=name, at_once=32)
@@ -87,7 +89,7 @@ def _network(name: str, revision: str | None, pool: Pool) -> Network:
 def _load(name: str, revision: str | None, pool: Pool) -> Loaded:
     transformers, place = _transformers(), model_place(name)
     options = {"revision": revision, "trust_remote_code": False}
-    model = loaded(lambda: _opened(transformers, place, options), name)
+    model = _tower(loaded(lambda: _opened(transformers, place, options), name))
     reads = "pixel_values" if model.main_input_name == "pixel_values" else "input_ids"
     module = (PooledImages if reads == "pixel_values" else PooledTexts)(model, pool).eval().requires_grad_(False)
     facts: dict[str, Any] = {
@@ -130,6 +132,13 @@ def _opened(transformers: Any, place: str, options: dict[str, Any]) -> Any:
         if backbone is None:
             raise
         return backbone.from_pretrained(place, config=config, **options, **SAFE)
+
+
+def _tower(model: Any) -> Any:
+    """The part that makes features: the encoder of what also decodes, the one for images of what also reads texts."""
+    if getattr(model, "vision_model", None) is not None and getattr(model, "text_model", None) is not None:
+        return model.vision_model
+    return model.get_encoder() if model.config.is_encoder_decoder else model
 
 
 class PooledTexts(nn.Module):
@@ -183,15 +192,21 @@ def _batch(tokeniser: Any, texts: list[str], longest: int) -> dict[str, Tensor]:
 
 
 def _longest(tokeniser: Any, model: Any) -> int:
-    """Tokens that both tokeniser and network can take."""
-    said = [tokeniser.model_max_length, getattr(model.config, "max_position_embeddings", LONGEST)]
-    return int(min(LONGEST, *said))
+    """Tokens that both tokeniser and network can take; `LONGEST` where neither says."""
+    said = [tokeniser.model_max_length] if tokeniser.model_max_length < UNSAID else []
+    places = getattr(model.config, "max_position_embeddings", None)
+    if places:
+        # RoBERTa and its kin count places from behind the padding's number.
+        table = next((each for path, each in model.named_modules() if path.endswith("position_embeddings")), None)
+        before = getattr(table, "padding_idx", None)
+        said.append(places if before is None else places - before - 1)
+    return int(min(said, default=LONGEST))
 
 
 @lru_cache(maxsize=4)
 def _input_of(name: str, revision: str | None) -> Input:
     """Size, mean and std by the model's image processor."""
-    key = key_of(name, "transformers", revision=revision, of="input")
+    key = key_of(name, "transformers", revision=revision, of="input, as its processor rescales")
     return remembered(key, Input, lambda: _read_input(name, revision))
 
 
@@ -204,7 +219,7 @@ def _read_input(name: str, revision: str | None) -> Input:
         instead="give views.size, views.mean and views.std in the recipe",
     )
     sizes = getattr(processor, "crop_size", None) or getattr(processor, "size", None)
-    mean, std = getattr(processor, "image_mean", None), getattr(processor, "image_std", None)
+    mean, std = _normalisation(processor, name)
     sides = {int(each) for each in (dict(sizes).values() if sizes else ()) if each}
     if len(sides) != 1 or mean is None or std is None:
         raise ConfigError(
@@ -212,3 +227,21 @@ def _read_input(name: str, revision: str | None) -> Input:
             f"{sizes}, {mean}, {std}; give views.size, views.mean and views.std to a model whose processor does"
         )
     return sides.pop(), tuple(mean), tuple(std)
+
+
+def _normalisation(processor: Any, name: str) -> tuple[Sequence[float] | None, Sequence[float] | None]:
+    """Mean and std of pixels from 0 to 1 that do what the processor does to pixels from 0 to 255."""
+    if getattr(processor, "rescale_offset", False) or getattr(processor, "offset", False):
+        raise ConfigError(
+            f"the processor of model.name={name} shifts pixels when it rescales them, which views do not; give "
+            "views.mean and views.std that come to the same"
+        )
+    mean, std = getattr(processor, "image_mean", None), getattr(processor, "image_std", None)
+    if getattr(processor, "do_normalize", True) is False:
+        mean, std = (0.0, 0.0, 0.0), (1.0, 1.0, 1.0)
+    factor = getattr(processor, "rescale_factor", 1 / 255) if getattr(processor, "do_rescale", True) else 1.0
+    if mean is None or std is None or math.isclose(255 * factor, 1):
+        return mean, std
+    if factor <= 0:
+        raise ConfigError(f"the processor of model.name={name} has rescale_factor {factor}; it must be above 0")
+    return [each / (255 * factor) for each in mean], [each / (255 * factor) for each in std]

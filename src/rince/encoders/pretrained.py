@@ -110,8 +110,9 @@ class PretrainedModel(AdaptedModel):
         if self.tune == "adapter":
             if self.features.views and not getattr(fitted, "views_differ", True):
                 raise ConfigError(
-                    f"model.features.views={self.features.views} would all be the same: views of a {source.thing} "
-                    "differ by the words left out; set views.word_dropout, such as 0.1, or model.features.views=0"
+                    f"model.features.views={self.features.views} would all be the same: a frozen network has no "
+                    f"dropout, so views of a {source.thing} differ only by the words left out; set views.word_dropout, "
+                    "such as 0.1, or model.features.views=0 (views by dropout are those of model.tune=all)"
                 )
             fitted = Features(
                 fitted,
@@ -194,7 +195,7 @@ class Adapted(nn.Module):
 class PretrainedImages(PretrainedModel):
     """Settings of networks for images: size, mean and std of a view are the network's own where the recipe has none."""
 
-    standardise: bool = True
+    standardise: bool = Field(True, description="shift and scale every coordinate of the features first")
 
     @abstractmethod
     def input_of(self) -> tuple[int, Sequence[float], Sequence[float]]:

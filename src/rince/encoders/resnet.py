@@ -12,7 +12,7 @@ from typing import Literal
 
 import torch
 import torch.nn.functional as F
-from pydantic import PositiveInt
+from pydantic import Field, PositiveInt
 from torch import Tensor, nn
 
 from rince.checks import check_choice
@@ -27,14 +27,16 @@ NARROW = 16  # channels below which torch 2.13 crashes (oneDNN 3.12): see `_Bloc
 
 
 class ResNetModel(ModelSettings):
-    """`model.kind=resnet`: 3D for clips."""
+    """`model.kind=resnet`: from scratch, for images; 3D for clips."""
 
     kind: Literal["resnet"] = "resnet"
-    depth: Literal[10, 18, 34, 50] = 50
-    width: PositiveInt = 64
-    stem: Stem = "small"
-    norm: Norm = "batch"
-    channels_last: bool = True
+    depth: Literal[10, 18, 34, 50] = Field(50, description="layers; 50 has bottlenecks, 10 one block per stage")
+    width: PositiveInt = Field(64, description="channels of the first stage; each of the four stages doubles them")
+    stem: Stem = Field(
+        "small", description="small: 3×3, stride 1 (CIFAR); small-stride2: a quarter of the work; imagenet: 7×7, pooled"
+    )
+    norm: Norm = Field("batch", description="batch, or group: a feature does not depend on the rest of its batch")
+    channels_last: bool = Field(True, description="layout of images in memory, faster on CPUs and new GPUs")
 
     @property
     def tries_steps(self) -> bool:
@@ -63,8 +65,27 @@ def _norm(norm: Norm, channels: int, dims: Dims) -> nn.Module:
     return nn.GroupNorm(groups, channels)
 
 
+class _ClipConv(nn.Conv3d):
+    """A convolution of clips whose gradient is right in bfloat16 on CPUs, too.
+
+    There, where a clip has more than one frame but fewer than the kernel, and time is not strided, torch 2.13 (oneDNN
+    3.12) leaves the gradient of weights as the memory was, and writes beyond it. Frames of zeros change nothing.
+    """
+
+    def forward(self, maps: Tensor) -> Tensor:
+        frames, kernel = maps.shape[2], self.kernel_size[0]
+        if self.stride[0] != 1 or not 1 < frames < kernel or not _in_bfloat16_on_cpu(maps):
+            return super().forward(maps)
+        return super().forward(F.pad(maps, (0, 0, 0, 0, 0, kernel - frames)))[:, :, :frames]
+
+
+def _in_bfloat16_on_cpu(maps: Tensor) -> bool:
+    cast = torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu") == torch.bfloat16
+    return maps.device.type == "cpu" and (cast or maps.dtype == torch.bfloat16)
+
+
 def _conv(inputs: int, outputs: int, kernel: int, stride: int = 1, *, dims: Dims) -> Conv:
-    kind = nn.Conv2d if dims == 2 else nn.Conv3d
+    kind = nn.Conv2d if dims == 2 else _ClipConv
     return kind(inputs, outputs, kernel, stride=stride, padding=kernel // 2, bias=False)
 
 
@@ -97,7 +118,8 @@ class _Block(nn.Module):
             branch = norm(conv(branch))
             if index < last:
                 branch = F.relu(branch, inplace=True)
-        return F.relu(branch + self.shortcut(maps[self.thinned]), inplace=True)
+        branch += self.shortcut(maps[self.thinned])
+        return F.relu(branch, inplace=True)
 
 
 class _BasicBlock(_Block):

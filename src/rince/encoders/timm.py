@@ -17,7 +17,7 @@ from rince.files import fingerprint_of
 
 
 class TimmModel(PretrainedImages):
-    """`model.kind=timm`."""
+    """`model.kind=timm`: any image model of timm."""
 
     kind: Literal["timm"]
     name: str = Field(

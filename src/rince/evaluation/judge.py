@@ -9,19 +9,20 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
-from rince.errors import ConfigError
+from rince.errors import ConfigError, DataError
 from rince.evaluation.evidence import Evidence
 from rince.evaluation.metrics import METRICS
 from rince.evaluation.metrics.detection import AUROC
 from rince.evaluation.metrics.metric import Metric, Named
 from rince.evaluation.metrics.search import MAP
 from rince.evaluation.probe import ProbeKind
-from rince.evaluation.samples import Samples
+from rince.evaluation.samples import Samples, unseen_in
 from rince.ranks import RankSource
 from rince.terminal import Tell, nobody
 
 BINS = 60
-SHARED = "shared samples"  # a protocol of no metric
+SHARED, COPIES, UNSEEN = "shared samples", "copied samples", "classes of the test set alone"  # protocols of no metric
+NAMED = 5  # classes that a message names
 Place = TypeVar("Place")
 
 
@@ -57,6 +58,27 @@ def shared_note(test: Samples) -> str:
     )
 
 
+def copies_note(copies: int, of: int) -> str:
+    """What it means that training samples stand in a test set under other names."""
+    return (
+        f"{copies:,} of {of:,} test samples have the content of a training sample: by that they are found, and numbers "
+        "are better than on new samples; take them out of one of the two sets"
+    )
+
+
+def unseen_note(unseen: dict[str, int]) -> str:
+    """What it means that a test set has classes that the training set lacks, as `unseen_in` gives them."""
+    names = ", ".join(map(repr, list(unseen)[:NAMED])) + (
+        f" and {len(unseen) - NAMED} more" if len(unseen) > NAMED else ""
+    )
+    count, one = sum(unseen.values()), len(unseen) == 1
+    return (
+        f"{len(unseen)} class{'' if one else 'es'} of the test set {'has' if one else 'have'} no training sample: "
+        f"{names}; {count:,} test sample{'' if count == 1 else 's'} of {'it' if one else 'them'} left out of what is "
+        "measured by class (groups above count them where the training set has the group)"
+    )
+
+
 def judge(
     train: Samples,
     test: Samples,
@@ -71,6 +93,8 @@ def judge(
     on: str = "",
     outlier_embeddings: dict[str, Tensor] | None = None,
     after_head: bool = True,
+    gains: Tensor | None = None,
+    copies: int = 0,
     tell: Tell = nobody,
 ) -> Verdict:
     """Judges features of a test set against those of a training set, by every metric that there is evidence for.
@@ -92,8 +116,13 @@ def judge(
         on: what the set is called, if it is not the run's own; names of metrics then end in ` on SET`.
         outlier_embeddings: of the same outliers, after the head.
         after_head: whether to judge the embeddings as well; not where they are classes, or the features again.
+        gains: `(test, train)`: what each training sample is worth to each test sample, if that is given.
+        copies: how many test samples are copies of training samples, for the protocol.
         tell: is told how far it is.
     """
+    unseen = unseen_in(train, test)
+    if sum(unseen.values()) == len(test.labels):
+        raise DataError("no test sample is of a class that the training set has; are classes named alike in both?")
     done = 0
     evidence = Evidence(
         train,
@@ -107,6 +136,7 @@ def judge(
         classifier,
         lambda now, of: tell(f"probe {now}/{of}", done, len(asked)),
         outlier_embeddings or {},
+        gains,
     )
     after = evidence.after_the_head() if after_head else None
     asked = [(evidence, metric) for metric in METRICS]
@@ -117,6 +147,10 @@ def judge(
         _measure(metric, place, on, verdict)
     if test.shared:
         verdict.protocol[SHARED] = shared_note(test)
+    if copies:
+        verdict.protocol[COPIES] = copies_note(copies, len(test.features))
+    if unseen:
+        verdict.protocol[UNSEEN] = unseen_note(unseen)
     tell("done", len(asked), len(asked))
     return verdict
 
@@ -141,7 +175,9 @@ def _figures(evidence: Evidence, after: Evidence | None, on: str) -> dict[str, A
         for level, curve in place.curves.items()
     }
     outliers = {
-        Named(AUROC, name, on).where: _score_figure(evidence.gaussian.inliers, evidence.gaussian.outliers[name])
+        Named(AUROC, name, on).where: _score_figure(
+            evidence.gaussian.inliers.cpu()[evidence.known], evidence.gaussian.outliers[name]
+        )
         for name in evidence.outliers
     }
     similarity = {place: _plain(matrix) for place, matrix in evidence.similarities.items()}

@@ -1,27 +1,29 @@
-"""`rince embed` and `rince neighbours`: what a run makes of new samples."""
+"""`rince embed`, and what `rince neighbours` shows: what a run makes of new samples."""
 
 from __future__ import annotations
 
 import io
+import warnings
+from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple, get_args
+from typing import Any, NamedTuple, get_args
 
 import torch
-from PIL import Image
+from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
 from rince.errors import ConfigError
-from rince.evaluation.retrieval import nearest
+from rince.evaluation.embedded_file import LABEL, PATH, VECTOR, EmbeddedVectors
 from rince.evaluation.trained import TrainedRun, embed
-from rince.evaluation.vectors import unit_vectors
 from rince.files import write_out
-from rince.inputs import whole_number
-from rince.sources.source import Source, all_rows_in
-from rince.terminal import Say, TellDone, nobody
+from rince.sources.source import Source
+from rince.terminal import TellDone
 from rince.train.validation import Place
 
 Which = Place
-THUMB, MARGIN = 96, 4
+THUMB, MARGIN = 128, 6
+LINE = 12
+CAPTION = 3 * LINE + 2
 
 
 class Neighbour(NamedTuple):
@@ -47,9 +49,11 @@ class Found(NamedTuple):
 
 
 def vectors_of(run: TrainedRun, source: Source, which: Which, tell: TellDone | None = None) -> Tensor:
-    """`(samples, dim)`: features or embeddings of samples."""
+    """`(samples, dim)`: features or embeddings of samples; of what was embedded before, as they are."""
     if which not in get_args(Which):
         raise ConfigError(f"which must be 'features' or 'embeddings', got {which!r}")
+    if isinstance(source, EmbeddedVectors):
+        return source.vectors.to(run.device)
     found: Tensor = getattr(embed(run, source, tell=tell), which)
     return found
 
@@ -63,73 +67,66 @@ def write_vectors(source: Source, vectors: Tensor, levels: dict[str, list[str]],
         levels: the classes first: name → the group of every class; empty if the samples have no labels.
         out: file to write.
     """
-    import pyarrow as pa  # type: ignore[import-untyped]  # noqa: PLC0415 - only here
-    import pyarrow.parquet as pq  # type: ignore[import-untyped]  # noqa: PLC0415
+    from rince.sources.sealed_tables import write_sealed  # noqa: PLC0415 - brings pyarrow
 
-    flat = pa.array(vectors.cpu().flatten().numpy())
-    places = [source.place(row) for row in range(len(source))]
-    columns = {"path": places, "vector": pa.FixedSizeListArray.from_arrays(flat, vectors.shape[1])}
-    labels = source.labels.tolist()
-    for number, (level, groups) in enumerate(levels.items()):
-        named = source.class_names if number == 0 else groups
-        columns["label" if number == 0 else level] = [str(named[label]) for label in labels]
-    table = pa.table(columns)
-    written = io.BytesIO()
-    pq.write_table(table, written)
+    written, table = io.BytesIO(), vectors_table(source, vectors, levels)
+    write_sealed(written, [table], table.schema)
     write_out(out, written.getvalue())
 
 
-def find_neighbours(
-    run: TrainedRun,
-    queries: Source,
-    gallery: Source,
-    *,
-    k: int,
-    which: Which,
-    tell: TellDone | None = None,
-    say: Say = nobody,
-) -> list[Found]:
-    """For every query the k nearest samples of the gallery by cosine, nearest first; never the query itself."""
-    k = whole_number(k, "k")
-    same = all_rows_in(queries, gallery)
-    shared = sum(map(bool, same))
-    if shared:
-        say(
-            f"{shared:,} of {len(queries):,} queries lie in {gallery.source!r}, too; none is shown as its own neighbour"
-        )
-    asking, asked = (unit_vectors(vectors_of(run, each, which, tell), which) for each in (queries, gallery))
-    # As many more as a query has links in the gallery, which are left out below.
-    near = nearest(asking, asked, min(k + max(map(len, same)), len(gallery)))
-    cosines = (asking[:, None] * asked[near]).sum(dim=2).tolist()
-    found = []
-    for row, (items, values) in enumerate(zip(near.tolist(), cosines, strict=True)):
-        others = [
-            Neighbour(gallery.place(i), value, i, gallery.text(i) or "")
-            for i, value in zip(items, values, strict=True)
-            if i not in same[row]
-        ]
-        found.append(Found(queries.place(row), row, others[:k], queries.text(row) or ""))
-    return found
+def vectors_table(source: Source, vectors: Tensor, levels: dict[str, list[str]]) -> Any:
+    """The same as a table of pyarrow."""
+    import pyarrow as pa  # type: ignore[import-untyped]  # noqa: PLC0415 - only here
+
+    flat = pa.array(vectors.cpu().flatten().numpy())
+    places = [source.place(row) for row in range(len(source))]
+    columns = {PATH: places, VECTOR: pa.FixedSizeListArray.from_arrays(flat, vectors.shape[1])}
+    labels = source.labels.tolist()
+    for number, (level, groups) in enumerate(levels.items()):
+        named = source.class_names if number == 0 else groups
+        columns[LABEL if number == 0 else level] = [str(named[label]) for label in labels]
+    return pa.table(columns)
 
 
 def draw_neighbours(found: list[Found], queries: Source, gallery: Source, out: Path) -> None:
-    """A picture with a row for every query: the query, and its neighbours from near to far."""
+    """A picture with a row for every query: the query, and its neighbours from near to far, each with its caption."""
     rows = [
         [queries.preview(each.row).picture, *(gallery.preview(near.row).picture for near in each.near)]
         for each in found
     ]
     if all(picture is None for row in rows for picture in row):
         raise ConfigError(f"there is nothing to see of a {queries.thing}; leave out --picture")
+    if gone := sum(picture is None for row in rows for picture in row):
+        warnings.warn(f"{gone} of the samples in {out} cannot be read any more, and are gray there", stacklevel=2)
+    captions = [[("query", each.place), *((f"{near.cosine:+.3f}", near.place) for near in each.near)] for each in found]
     wide = max(map(len, rows)) * (THUMB + MARGIN) + 3 * MARGIN
-    sheet = Image.new("RGB", (wide, len(rows) * (THUMB + MARGIN) + MARGIN), "white")
-    for y, row in enumerate(rows):
-        for x, picture in enumerate(row):
+    high = THUMB + CAPTION + MARGIN
+    sheet = Image.new("RGB", (wide, len(rows) * high + MARGIN), "white")
+    pen, font = ImageDraw.Draw(sheet), ImageFont.load_default(size=10)
+    for y, (row, told) in enumerate(zip(rows, captions, strict=True)):
+        for x, (picture, lines) in enumerate(zip(row, told, strict=True)):
             apart = 2 * MARGIN if x else 0  # the query stands a little apart
-            place = MARGIN + x * (THUMB + MARGIN) + apart, MARGIN + y * (THUMB + MARGIN)
-            sheet.paste(_small(as_image(picture)), place)
+            left, top = MARGIN + x * (THUMB + MARGIN) + apart, MARGIN + y * high
+            sheet.paste(_small(as_image(picture)), (left, top))
+            for number, line in enumerate((lines[0], *_caption(lines[1], lambda text: pen.textlength(text, font)))):
+                pen.text((left, top + THUMB + 1 + LINE * number), line, fill="#1b1f24", font=font)
     written = io.BytesIO()
     sheet.save(written, format="PNG")
     write_out(out, written.getvalue())
+
+
+def _caption(place: str, length: Callable[[str], float]) -> tuple[str, str]:
+    """The folder that a sample lies in and its own name, each cut at its start to the width of a thumbnail."""
+    path = Path(place)
+
+    def fitting(text: str) -> str:
+        if length(text) <= THUMB:
+            return text
+        while text and length(f"…{text}") > THUMB:
+            text = text[1:]
+        return f"…{text}"
+
+    return fitting(path.parent.name), fitting(path.name)
 
 
 def _small(image: Image.Image) -> Image.Image:

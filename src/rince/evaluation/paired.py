@@ -24,7 +24,12 @@ class Difference(NamedTuple):
 
 
 def paired_difference(
-    ours: Sequence[Numbers], theirs: Sequence[Numbers], *, resamples: int = 10_000, seed: int = 0
+    ours: Sequence[Numbers],
+    theirs: Sequence[Numbers],
+    *,
+    groups: Numbers | None = None,
+    resamples: int = 10_000,
+    seed: int = 0,
 ) -> Difference:
     """How much larger our numbers are than theirs, query by query. Above 0, ours are larger.
 
@@ -34,6 +39,8 @@ def paired_difference(
     Args:
         ours: for each seed `(queries,)`; NaN for a query that does not count.
         theirs: the same of other runs, on the same queries.
+        groups: `(queries,)` integers, equal for queries that belong together, such as pieces of one film, which are
+            right or wrong together. Whole groups are drawn then; else the interval would be too narrow.
         resamples: how many test sets are drawn.
         seed: of the draws.
 
@@ -50,25 +57,40 @@ def paired_difference(
     if len(lengths) > 1:
         raise DataError(f"paired numbers are of the same test queries; got shapes {', '.join(map(str, lengths))}")
     sides = [torch.stack(side).mean(dim=0) for side in seeds]
-    return interval_of_means([sides[0] - sides[1]], resamples=resamples, seed=seed)[0]
+    together = None if groups is None else as_tensor(groups, "groups")
+    return interval_of_means([sides[0] - sides[1]], groups=[together], resamples=resamples, seed=seed)[0]
 
 
-def interval_of_means(columns: Sequence[Tensor], *, resamples: int = 10_000, seed: int = 0) -> list[Difference]:
+def interval_of_means(
+    columns: Sequence[Tensor],
+    *,
+    groups: Sequence[Tensor | None] | None = None,
+    resamples: int = 10_000,
+    seed: int = 0,
+) -> list[Difference]:
     """For each column of `(queries,)` numbers, its mean and the 95 % bootstrap interval of that; NaN does not count.
 
-    Columns of the same length share their draws, which is most of the work.
+    Columns of as many queries, or groups of them, share their draws, which is most of the work.
+
+    Args:
+        columns: of numbers.
+        groups: for each column `(queries,)` integers, as of `paired_difference`; None where each query is by itself.
+        resamples: how many test sets are drawn.
+        seed: of the draws.
     """
     resamples = whole_number(resamples, "resamples")
     if not all(len(column) for column in columns):
         raise DataError("there are no test queries to draw from")
+    groups = [None] * len(columns) if groups is None else groups
     found: list[Difference] = [Difference(torch.nan, torch.nan, torch.nan)] * len(columns)
-    for length in {len(column) for column in columns}:
-        places = [place for place, column in enumerate(columns) if len(column) == length]
-        table = torch.stack([columns[place].cpu().double() for place in places], dim=1)
-        counted = (~table.isnan()).double()
-        means = table.nanmean(dim=0)
-        around = (table - means).nan_to_num()  # small numbers lose no digits in a sum
-        drawn = torch.cat([(counts @ around) / (counts @ counted) for counts in _draws(length, resamples, seed)])
+    units = [_units(column, group) for column, group in zip(columns, groups, strict=True)]
+    for number in {len(unit.counted) for unit in units}:
+        places = [place for place, unit in enumerate(units) if len(unit.counted) == number]
+        means = torch.stack([units[place].mean for place in places])
+        around, counted = (
+            torch.stack([getattr(units[place], what) for place in places], dim=1) for what in ("around", "counted")
+        )
+        drawn = torch.cat([(counts @ around) / (counts @ counted) for counts in _draws(number, resamples, seed)])
         # A draw of queries none of which counts says nothing.
         low, high = (means + drawn.nanquantile(share, dim=0) for share in (LOW, HIGH))
         for place, *numbers in zip(places, means.tolist(), low.tolist(), high.tolist(), strict=True):
@@ -76,10 +98,36 @@ def interval_of_means(columns: Sequence[Tensor], *, resamples: int = 10_000, see
     return found
 
 
-def _draws(queries: int, resamples: int, seed: int) -> Iterator[Tensor]:
-    """`(some, queries)`: how often each query is drawn, in test sets of the same size."""
+class _Units(NamedTuple):
+    """What is drawn: queries, or groups of them."""
+
+    mean: Tensor
+    """Of all queries."""
+    around: Tensor
+    """`(units,)`: sum over its queries of what they are above the mean; such small numbers lose no digits in a sum."""
+    counted: Tensor
+    """`(units,)`: how many of its queries count."""
+
+
+def _units(column: Tensor, groups: Tensor | None) -> _Units:
+    column = column.cpu().double()
+    mean = column.nanmean()
+    around, counted = (column - mean).nan_to_num(), (~column.isnan()).double()
+    if groups is None:
+        return _Units(mean, around, counted)
+    if groups.shape != column.shape:
+        raise DataError(
+            f"every query has a group: got groups of shape {tuple(groups.shape)} for {tuple(column.shape)} queries"
+        )
+    names, numbers = groups.cpu().unique(return_inverse=True)
+    sums = (torch.zeros(len(names), dtype=torch.float64).index_add(0, numbers, each) for each in (around, counted))
+    return _Units(mean, *sums)
+
+
+def _draws(units: int, resamples: int, seed: int) -> Iterator[Tensor]:
+    """`(some, units)`: how often each query or group is drawn, in test sets of as many."""
     generator = torch.Generator().manual_seed(seed)
-    for rows in torch.arange(resamples).split(max(1, CELLS // queries)):
-        cells = torch.randint(queries, (len(rows), queries), generator=generator)
-        cells += torch.arange(len(rows))[:, None] * queries
-        yield cells.flatten().bincount(minlength=cells.numel()).view(len(rows), queries).double()
+    for rows in torch.arange(resamples).split(max(1, CELLS // units)):
+        cells = torch.randint(units, (len(rows), units), generator=generator)
+        cells += torch.arange(len(rows))[:, None] * units
+        yield cells.flatten().bincount(minlength=cells.numel()).view(len(rows), units).double()

@@ -11,9 +11,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from rince.devices import in_float64
-from rince.errors import ConfigError, DataError, shown
+from rince.errors import ConfigError, DataError
 from rince.evaluation.vectors import check_labels, check_vectors, finite_vectors, share
-from rince.inputs import Numbers, as_tensor
+from rince.inputs import Numbers, as_tensor, finite_number
 
 ProbeKind = Literal["fast", "paper"]
 # The paper's protocol on CIFAR-100.
@@ -65,8 +65,7 @@ def linear_probe(
     """
     if protocol not in get_args(ProbeKind):
         raise ConfigError(f"protocol must be 'fast' or 'paper', got {protocol!r}")
-    if not 0 <= l2 < math.inf:
-        raise ConfigError(f"l2 must be a number from 0, got {shown(l2)}")
+    l2 = finite_number(l2, "l2", lowest=0)
     test = finite_vectors(test_features, "test_features")
     test_labels = check_labels(test_labels, test, "test_labels")
     # Labels may have gaps; the classifier has an output for every label of the training set.

@@ -8,6 +8,7 @@ memory, see `rince.evaluation.gallery`. Means are taken in float64, on the CPU w
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -16,8 +17,10 @@ from torch import Tensor
 
 from rince.devices import has_float64
 from rince.errors import ConfigError, ShapeError, shown
-from rince.evaluation.gallery import Found, Judge, block_rows, judging_device, of_queries
-from rince.evaluation.vectors import check_labels, check_same, share, unit_vectors, without_same
+from rince.evaluation.gallery import Found, Judge, judging_device, of_queries
+from rince.evaluation.hierarchical import ancestor_heights, hierarchical_precisions, intersections
+from rince.evaluation.nearest import nearest
+from rince.evaluation.vectors import check_labels, check_same, check_width, share, unit_vectors
 from rince.inputs import Numbers, as_tensor, whole_number
 from rince.ranks import RankSource
 
@@ -44,6 +47,10 @@ class RankedRetrieval(NamedTuple):
     """`(queries,)`; their mean is what `ndcg` gives."""
     order_accuracy: Tensor
     """`(queries,)`; their mean is what `rank_order_accuracy` gives."""
+    hierarchical_precision: Tensor
+    """`(queries,)`; their mean is what `hierarchical_average_precision` gives."""
+    set_intersection: Tensor
+    """`(queries,)`; their mean is what `average_set_intersection` gives."""
 
 
 def recall_at_k(
@@ -102,57 +109,6 @@ def hits_among(near: Tensor, *, query_labels: Tensor, gallery_labels: Tensor, sa
     if same is not None:
         right &= near != same.to(device)[:, None]  # where k is all of the gallery
     return right.any(dim=1)
-
-
-def nearest(queries: Tensor, gallery: Tensor, k: int, *, same: Tensor | None = None) -> Tensor:
-    """`(queries, k)`: the nearest items of the gallery by inner product, nearest first; of equal ones, the first.
-
-    Args:
-        queries: `(queries, dim)`.
-        gallery: `(gallery, dim)`.
-        k: how many.
-        same: `(queries,)`: the row of each query in the gallery, which comes after all others; -1 for none.
-    """
-    first = _first_of_equal(gallery)
-    blocks = torch.arange(len(queries), device=queries.device).split(block_rows(len(gallery)))
-    owns = [None if same is None else same[rows] for rows in blocks]
-    found = [_nearest(_cosines(queries[rows], gallery, first), k, own) for rows, own in zip(blocks, owns, strict=True)]
-    return torch.cat(found) if found else torch.empty(0, k, dtype=torch.int64, device=queries.device)
-
-
-def _nearest(scores: Tensor, k: int, same: Tensor | None) -> Tensor:
-    scores = without_same(scores, same)
-    if k == 1:
-        return scores.argmax(dim=1, keepdim=True)  # the first, where there are several
-    found = scores.topk(min(k + 1, scores.shape[1]), dim=1)
-    # `topk` takes any of equal ones, in any order: put in order what it took, and look again where it left some out.
-    near = found.indices[:, :k].sort(dim=1).values
-    near = near.gather(1, scores.gather(1, near).sort(dim=1, descending=True, stable=True).indices)
-    split = (found.values[:, k - 1] == found.values[:, -1]).nonzero().squeeze(1)
-    if k < scores.shape[1] and len(split):
-        near[split] = scores[split].sort(dim=1, descending=True, stable=True).indices[:, :k]
-    return near
-
-
-def _cosines(queries: Tensor, gallery: Tensor, first: Tensor | None) -> Tensor:
-    """`(queries, gallery)`, one number for equal items, which a product of matrices alone does not promise."""
-    scores = queries @ gallery.T
-    return scores if first is None else scores[:, first]
-
-
-def _first_of_equal(gallery: Tensor) -> Tensor | None:
-    """`(gallery,)`: the first item that equals each, if not itself; None if all items differ."""
-    bits = (gallery.float() + 0.0).view(torch.int32)  # + 0.0: there are two zeros, and they are equal
-    odd = 2 * torch.randint(2**30, bits.shape[1:], dtype=torch.int32, generator=torch.Generator().manual_seed(0)) + 1
-    _, groups = (bits * odd.to(bits.device)).sum(dim=1).unique(return_inverse=True)
-    rows = torch.arange(len(gallery), device=gallery.device)
-    first = rows.scatter_reduce(0, groups, rows, "amin", include_self=False)[groups]
-    again = (first != rows).nonzero().squeeze(1)
-    again = again[(gallery[again] == gallery[first[again]]).all(dim=1)]  # others share a sum by chance
-    if len(again) == 0:
-        return None
-    rows[again] = first[again]
-    return rows
 
 
 def mean_average_precision(
@@ -233,7 +189,7 @@ def ndcg(
     k = None if k is None else whole_number(k, "k")
     queries, gallery, query_labels, gallery_labels = _check(queries, gallery, query_labels, gallery_labels)
     rows = _rank_rows(rank_source, query_labels, gallery_labels)
-    discount = _discounts(len(gallery), k, judging_device(queries))
+    discount = discounts(len(gallery), k, judging_device(queries))
     highest = max(int(row.max()) for row in rows.values())
     judges: list[Judge] = [partial(_gains, highest=highest, discount=discount)]
     return float(of_queries(queries, gallery, query_labels, rows, judges, same)[0].nanmean())
@@ -267,6 +223,99 @@ def rank_order_accuracy(
     return float(of_queries(queries, gallery, query_labels, rows, [_order], same)[0].nanmean())
 
 
+def hierarchical_average_precision(
+    queries: Numbers,
+    gallery: Numbers,
+    *,
+    query_labels: Numbers,
+    gallery_labels: Numbers,
+    rank_source: RankSource,
+    same: Numbers | None = None,
+) -> float:
+    """Average precision that counts how near in the hierarchy an item is, H-AP of HAPPIER. Higher is better, 0 to 1.
+
+    Of R ranks, those of rank i share the weight (R + 1 - i) / R: the relevance of an item is that, divided by how many
+    there are. An item k that is found brings Σ_j min(rel(k), rel(j)) over the items j that score at least as high,
+    divided by how many score so in the whole gallery; the sum over all k is divided by that of the relevances. (Ramzi
+    et al., ECCV 2022, eq. 2 to 4, α = 1.) Where a farther rank has so few items that each would be more relevant than
+    one of a closer rank, it is as relevant, so that the perfect order has 1. Queries that have no item of any rank are
+    left out. Equals `mean_average_precision` with one rank. Oracle: a double loop.
+
+    Args:
+        queries: `(queries, dim)` vectors of any length; only their direction counts.
+        gallery: `(gallery, dim)`.
+        query_labels: `(queries,)`.
+        gallery_labels: `(gallery,)`.
+        rank_source: what the gallery is to a query.
+        same: `(queries,)`: the row of each query in the gallery, which it does not find; -1 for none. None: none has.
+    """
+    queries, gallery, query_labels, gallery_labels = _check(queries, gallery, query_labels, gallery_labels)
+    rows = _rank_rows(rank_source, query_labels, gallery_labels)
+    judges: list[Judge] = [partial(hierarchical_precisions, highest=max(int(row.max()) for row in rows.values()))]
+    return float(of_queries(queries, gallery, query_labels, rows, judges, same)[0].nanmean())
+
+
+def average_set_intersection(
+    queries: Numbers,
+    gallery: Numbers,
+    *,
+    query_labels: Numbers,
+    gallery_labels: Numbers,
+    rank_source: RankSource,
+    same: Numbers | None = None,
+) -> float:
+    """How much of the perfect order's first n items the first n found are, mean over n. Higher is better, from 0 to 1.
+
+    ASI: the perfect order has rank 1 first, then rank 2, and so on; items of one rank stand for each other. n goes from
+    1 to the number of items that have a rank. Items of equal cosine share their places. Queries that have no item of
+    any rank are left out. Oracle: a loop over n that counts.
+
+    Args:
+        queries: `(queries, dim)` vectors of any length; only their direction counts.
+        gallery: `(gallery, dim)`.
+        query_labels: `(queries,)`.
+        gallery_labels: `(gallery,)`.
+        rank_source: what the gallery is to a query.
+        same: `(queries,)`: the row of each query in the gallery, which it does not find; -1 for none. None: none has.
+    """
+    queries, gallery, query_labels, gallery_labels = _check(queries, gallery, query_labels, gallery_labels)
+    rows = _rank_rows(rank_source, query_labels, gallery_labels)
+    return float(of_queries(queries, gallery, query_labels, rows, [intersections], same)[0].nanmean())
+
+
+def mean_ancestor_height(
+    queries: Numbers,
+    gallery: Numbers,
+    *,
+    query_levels: Sequence[Numbers],
+    gallery_levels: Sequence[Numbers],
+    same: Numbers | None = None,
+) -> float:
+    """How many levels up a query meets its nearest neighbour, mean over queries. Lower is better, 0 if all are right.
+
+    The height of their lowest common ancestor in the taxonomy: 0 for the same class, 1 for the same group of the next
+    level, and the number of levels where only the root is common. With one level this is 1 - R@1. Oracle: NetworkX.
+
+    Args:
+        queries: `(queries, dim)` vectors of any length; only their direction counts.
+        gallery: `(gallery, dim)`.
+        query_levels: for every level, the classes first, `(queries,)` groups; below 0 for none.
+        gallery_levels: for every level `(gallery,)`.
+        same: `(queries,)`: the row of each query in the gallery, which it does not find; -1 for none. None: none has.
+    """
+    if len(query_levels) != len(gallery_levels) or not query_levels:
+        raise ShapeError(
+            f"queries and gallery must have the same levels, at least one: got {len(query_levels)} and "
+            f"{len(gallery_levels)}"
+        )
+    pairs = zip(query_levels, gallery_levels, strict=True)
+    checked = [_check(queries, gallery, of_queries, of_gallery) for of_queries, of_gallery in pairs]
+    found, known = checked[0][:2]
+    near = nearest(found, known, 1, same=check_same(same, found, known))[:, 0]
+    heights = ancestor_heights(near, [each[2] for each in checked], [each[3] for each in checked])
+    return float(heights.double().mean()) if has_float64(heights.device) else float(heights.float().mean())
+
+
 def ranked_retrieval(
     queries: Numbers,
     gallery: Numbers,
@@ -290,13 +339,16 @@ def ranked_retrieval(
     rows = _rank_rows(rank_source, query_labels, gallery_labels)
     highest = max(int(row.max()) for row in rows.values())
     device = judging_device(queries)
-    recall, discount = _recall_points(101, device), _discounts(len(gallery), None, device)
+    recall, discount = _recall_points(101, device), discounts(len(gallery), None, device)
     judges: list[Judge] = [partial(_precisions, highest=rank, recall=recall) for rank in range(1, highest + 1)]
     judges += [partial(_gains, highest=highest, discount=discount), _order]
-    *precisions, gain, order = of_queries(queries, gallery, query_labels, rows, judges, same)
+    judges += [partial(hierarchical_precisions, highest=highest), intersections]
+    *precisions, gain, order, hierarchical, shared = of_queries(queries, gallery, query_labels, rows, judges, same)
     curves = [_curve(recall, values, queries.device) for values in precisions]
-    *averages, gains, orders = (_returned(values[:, 0], queries.device) for values in (*precisions, gain, order))
-    return RankedRetrieval(curves, averages, gains, orders)
+    *averages, gains, orders, hierarchicals, shares = (
+        returned(values[:, 0], queries.device) for values in (*precisions, gain, order, hierarchical, shared)
+    )
+    return RankedRetrieval(curves, averages, gains, orders, hierarchicals, shares)
 
 
 def _precisions(found: Found, highest: int, recall: Tensor) -> Tensor:
@@ -322,10 +374,10 @@ def _recall_points(points: int, device: torch.device) -> Tensor:
 def _curve(recall: Tensor, values: Tensor, device: torch.device) -> PrecisionRecall:
     """From what `_precisions` gives."""
     means = values.nanmean(dim=0)
-    return PrecisionRecall(_returned(recall, device), _returned(means[1:], device), float(means[0]))
+    return PrecisionRecall(returned(recall, device), returned(means[1:], device), float(means[0]))
 
 
-def _returned(values: Tensor, device: torch.device) -> Tensor:
+def returned(values: Tensor, device: torch.device) -> Tensor:
     """On the device of the queries; in float64 if that has it."""
     return values.to(device, torch.float64 if has_float64(device) else torch.float32)
 
@@ -339,7 +391,8 @@ def _gains(found: Found, highest: int, discount: Tensor) -> Tensor:
     return ((gains * shared).sum(dim=1) / ideal)[:, None]
 
 
-def _discounts(gallery: int, k: int | None, device: torch.device) -> Tensor:
+def discounts(gallery: int, k: int | None, device: torch.device) -> Tensor:
+    """`(gallery,)`: what each place counts."""
     discount = 1 / torch.arange(2, gallery + 2, dtype=torch.float64, device=device).log2()
     if k is not None:
         discount[k:] = 0
@@ -377,10 +430,7 @@ def _check(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     queries = unit_vectors(queries, "queries")
     gallery = unit_vectors(as_tensor(gallery, "gallery").to(queries.device), "gallery")
-    if queries.shape[1] != gallery.shape[1]:
-        raise ShapeError(
-            f"queries and gallery must have vectors of one length, got {queries.shape[1]} and {gallery.shape[1]}"
-        )
+    check_width(queries, gallery)
     return (
         queries,
         gallery,

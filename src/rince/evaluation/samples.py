@@ -10,7 +10,9 @@ from torch import Tensor
 
 from rince.errors import DataError
 from rince.hierarchy.levels import class_levels, group_numbers
+from rince.hierarchy.number_files import read_matrix
 from rince.ranks import TableRanks
+from rince.sources.source import alike_note
 from rince.sources.vector_files import Part, open_vector_file
 from rince.sources.vector_levels import read_classes
 from rince.sources.vectors import labelled_vectors
@@ -27,12 +29,14 @@ class Samples:
         embeddings: `(samples, dim)` after the head, if that is known apart from the features.
         same: of a test set, `(samples,)`: the row of each in the training set, where it does not find itself; -1 where
             it is not there, None if none is.
+        class_names: in label order; empty if nobody knows.
     """
 
     features: Tensor
     levels: dict[str, Tensor]
     embeddings: Tensor | None = None
     same: Tensor | None = None
+    class_names: tuple[str, ...] = ()
 
     @property
     def shared(self) -> int:
@@ -43,6 +47,14 @@ class Samples:
     def labels(self) -> Tensor:
         """Of the classes."""
         return next(iter(self.levels.values()))
+
+
+def unseen_in(train: Samples, test: Samples) -> dict[str, int]:
+    """Classes of the test set that the training set lacks → how many test samples they have."""
+    labels, counts = test.labels.cpu().unique(return_counts=True)
+    absent = ~torch.isin(labels, train.labels.cpu())
+    pairs = zip(labels[absent].tolist(), counts[absent].tolist(), strict=True)
+    return {test.class_names[label] if test.class_names else str(label): count for label, count in pairs}
 
 
 def ranks_of(*several: Samples) -> TableRanks:
@@ -76,6 +88,9 @@ def read_samples(*paths: Path, taxonomy: str | None = None, say: Say = nobody) -
     for source in sources:
         for note in source.notes():
             say(f"{source.source}: {note}")
+    alike = alike_note(classes.names)
+    if alike:
+        say(alike)
     if taxonomy in (None, "column"):
         if taxonomy == "column":
             sources[0].own_paths(taxonomy)  # is refused if there are none
@@ -84,7 +99,11 @@ def read_samples(*paths: Path, taxonomy: str | None = None, say: Say = nobody) -
         levels = class_levels(sources[0], taxonomy)
     groups = {name: group_numbers(of_class) for name, of_class in levels.items()}
     return [
-        Samples(source.vectors, {name: numbers[source.labels] for name, numbers in groups.items()})
+        Samples(
+            source.vectors,
+            {name: numbers[source.labels] for name, numbers in groups.items()},
+            class_names=tuple(classes.names),
+        )
         for source in sources
     ]
 
@@ -97,3 +116,16 @@ def read_outliers(path: Path, width: int) -> Tensor:
             f"outliers must be vectors of the length {width}, as all others; {path} has {file.matrix.width}"
         )
     return labelled_vectors(str(path), [Part(file)], None, [file]).vectors
+
+
+def read_gains(path: Path, test: int, train: int) -> Tensor:
+    """`(test, train)`: the gains in a `.npy` or `.npz` file."""
+    gains = read_matrix(path)
+    if gains.shape != (test, train):
+        raise DataError(
+            f"gains are a row for each of {test:,} test vectors and a column for each of {train:,} training vectors; "
+            f"{path} has {len(gains):,} rows and {gains.shape[1]:,} columns"
+        )
+    if not bool(gains.isfinite().all()) or bool((gains < 0).any()):
+        raise DataError(f"gains must be finite numbers of 0 or more; {path} has others")
+    return gains

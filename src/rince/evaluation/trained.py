@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import glob
+import math
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,23 +19,24 @@ import rince
 from rince.config import DataSettings, Recipe
 from rince.devices import best_device
 from rince.encoders.encoder import Encoder
-from rince.errors import DataError
+from rince.errors import DataError, RinceError
 from rince.files import check_space, file_digest, fingerprint_of, write_whole
 from rince.hierarchy.levels import class_paths
 from rince.ranks import RankSource
 from rince.seals import read_tensors, sealed_tensors
 from rince.sources.feed import made_ahead
 from rince.sources.part import Part, names_of, others, validation_rows
-from rince.sources.source import Source, moved
+from rince.sources.source import Source, moved, rows_in
 from rince.sources.splits import names_digest
 from rince.terminal import Say, TellDone, mention, nobody
-from rince.train.checkpoint import check_network, load_checkpoint
+from rince.train.checkpoint import check_network, check_tensors, load_checkpoint
 from rince.train.record import BEST, CHECKPOINT, check_recipe, comparable_data, noted_data, recipe_of
 from rince.train.setup import NOTHING, Brought, build_encoder, build_ranks, ranks_fingerprint, total_steps
 from rince.train.validation import Place, recorded
 
 FEATURES = "features"  # folder of a run
 FLOAT = 4  # bytes
+SHARE = ".share-"  # in the names of features that one of several processes made
 TRAINED, HELD_OUT = "trained on", "held out"  # the two parts of a training split with `data.validation`
 
 
@@ -61,6 +65,8 @@ class TrainedRun:
     brought: Brought = NOTHING
     file: str = CHECKPOINT
     """That the weights are from."""
+    taxonomy: str | None = None
+    """That it was trained with, if it is looked at with another one."""
 
     @property
     def has_head(self) -> bool:
@@ -95,6 +101,14 @@ class TrainedRun:
         source: Source = self.recipe.prepared(given)
         return source
 
+    def looked_at(self, data: str | None = None, taxonomy: str | None = None) -> TrainedRun:
+        """The same run, whose own data lies elsewhere, or whose classes are grouped otherwise than in training."""
+        own = self.recipe.data
+        changes = {"source": data, "taxonomy": taxonomy}
+        moved_data = own.model_copy(update={key: value for key, value in changes.items() if value is not None})
+        before = own.taxonomy if taxonomy is not None else self.taxonomy
+        return replace(self, recipe=self.recipe.model_copy(update={"data": moved_data}), taxonomy=before)
+
     def _whole(self) -> Source:
         """The training samples as they were trained on: of clips, those that are long enough."""
         recipe = self.recipe
@@ -125,7 +139,12 @@ class TrainedRun:
             samples: that it was trained on.
             say: is told if they have changed.
         """
-        paths = class_paths(samples, self.recipe.data.taxonomy)
+        try:
+            paths = class_paths(samples, self.taxonomy or self.recipe.data.taxonomy)
+        except RinceError:
+            if self.taxonomy is None:
+                raise
+            return None  # it is looked at with another taxonomy, and its own is not there
         ranks = build_ranks(self.recipe, samples, paths, self.brought)
         if ranks is None or ranks.by != "class":
             return None
@@ -146,6 +165,37 @@ class TrainedRun:
                 "changed, or it was made by an older rince; restore the data, or start a new run"
             )
         return Part(whole, rows if part == HELD_OUT else others(rows, len(whole)))
+
+    def trained_on(self, samples: Source) -> Tensor | None:
+        """`(samples,)`: which of them it was trained on, not what it held out; None if its own data is gone."""
+        try:
+            whole = self._whole()
+            rows = rows_in(samples, whole)
+        except (RinceError, OSError) as error:
+            if self._data_is_gone():
+                return None
+            raise DataError(
+                f"nobody can tell which samples {self.folder} was trained on: its own data cannot be read ({error})"
+            ) from None
+        if rows is None:
+            return torch.zeros(len(samples), dtype=torch.bool)
+        learned = torch.ones(len(whole), dtype=torch.bool)
+        if self.recipe.data.validation:
+            learned[validation_rows(whole, self.recipe.data.validation)] = False
+        return learned[rows.clamp(min=0)] & (rows >= 0)
+
+    def _data_is_gone(self) -> bool:
+        """Whether the training samples are not there, which is not to say that they cannot be read."""
+        data = self.recipe.data
+        if data.brought_as:
+            return self.brought.source is None
+        try:
+            os.stat(data.source)
+        except (FileNotFoundError, NotADirectoryError):
+            return True  # of data from a hub, too, once it cannot be had
+        except (OSError, ValueError):
+            return False
+        return False
 
     def find(self, place: str) -> Source:
         """Samples at a place that a person names, of the kind that the run was trained on."""
@@ -179,7 +229,13 @@ def open_trained(
     check_recipe(folder, recipe, saved)
     check_network(saved, recipe.model, folder)
     shape = tuple(saved.get("shape") or recipe.data.usual_shape(recipe.seen_views))
-    encoder = build_encoder(recipe, shape, saved["groups"], brought=brought.encoder, features=saved.get("features"))
+    if saved["step"] > recipe.train.epochs * saved["steps_per_epoch"]:
+        raise DataError(f"{folder / file} is of step {saved['step']}, which is more than its run has; it is damaged")
+    try:
+        encoder = build_encoder(recipe, shape, saved["groups"], brought=brought.encoder, features=saved.get("features"))
+    except (RuntimeError, MemoryError) as error:  # of a shape that no sample has
+        raise DataError(f"{folder / file} holds the shape {shape}: {str(error).splitlines()[0]}") from None
+    check_tensors(saved["encoder"], encoder.state_dict(), "encoder", folder / file)
     try:
         encoder.load_state_dict(saved["encoder"], strict=True)
     except RuntimeError as error:
@@ -188,10 +244,21 @@ def open_trained(
             f"{folder / file} holds another architecture than {folder}/recipe.yaml describes: {first.strip()} "
             "Was one of the two replaced?"
         ) from None
+    recipe = recipe.model_copy(update={"data": _located(recipe.data, folder)})
     encoder = encoder.eval().to(best_device(accelerator))
     steps = total_steps(recipe, int(saved["steps_per_epoch"]))
     classes, step = int(saved["groups"][0]), int(saved["step"])
     return TrainedRun(folder, recipe, encoder, shape, classes, step, steps, brought, file)
+
+
+def _located(data: DataSettings, folder: Path) -> DataSettings:
+    """Settings whose relative places are those below the run's folder, where they are there: the two moved together."""
+    below = {
+        key: str(folder / value)
+        for key in ("source", "taxonomy", "classes")
+        if (value := getattr(data, key)) and not Path(value).is_absolute() and os.path.exists(folder / value)
+    }
+    return data.model_copy(update=below)
 
 
 def embed(run: TrainedRun, source: Source, *, tell: TellDone | None = None) -> Embedded:
@@ -255,14 +322,50 @@ def embed_once(run: TrainedRun, source: Source, name: str, *, tell: TellDone | N
     if kept is not None:
         return kept
     folder = run.folder / FEATURES
+    shares = sorted(folder.glob(f"{glob.escape(name)}{SHARE}*.safetensors"))
     if source.knows_content:
         each = (run.encoder.feature_dim + run.encoder.dim) * FLOAT
         check_space(folder, each * len(source), f"to keep the features of {name}")
-    found = embed(run, source, tell=tell)
+    found = _joined(run, shares, made_from, len(source))
+    if found is None:
+        found = embed(run, source, tell=tell)
     tensors = {"features": found.features.cpu(), "embeddings": found.embeddings.cpu()}
     folder.mkdir(exist_ok=True)
     write_whole(folder / f"{name}.safetensors", sealed_tensors(tensors, {"made_from": made_from}))
+    for share in shares:
+        share.unlink(missing_ok=True)
     return found
+
+
+def embed_share(run: TrainedRun, source: Source, name: str, process: int, processes: int) -> None:
+    """Embeds the share of one of several processes of what `embed_once` is going to be asked for.
+
+    A share is some of the blocks that one process would embed, so that it makes the same numbers.
+    """
+    made_from = made_of(run, source.fingerprint)
+    if not source.knows_content or kept_features(run, name, made_from) is not None:
+        return
+    blocks = math.ceil(len(source) / source.at_once)
+    first, end = (min(len(source), blocks * each // processes * source.at_once) for each in (process, process + 1))
+    (run.folder / FEATURES).mkdir(exist_ok=True)
+    if first < end:
+        found = embed(run, Part(source, torch.arange(first, end)))
+        tensors = {"features": found.features.cpu(), "embeddings": found.embeddings.cpu()}
+        path = run.folder / FEATURES / f"{name}{SHARE}{first:012}-{end:012}.safetensors"
+        write_whole(path, sealed_tensors(tensors, {"made_from": made_from}))
+
+
+def _joined(run: TrainedRun, shares: Sequence[Path], made_from: str, samples: int) -> Embedded | None:
+    """What several processes have made, if one share follows the other from the first sample to the last."""
+    found: list[Embedded] = []
+    reached = 0
+    for path in shares:
+        first, end = map(int, path.stem.rpartition(SHARE)[2].split("-"))
+        share = kept_features(run, path.stem, made_from) if first == reached else None
+        if share is not None:
+            found.append(share)
+            reached = end
+    return Embedded(*map(torch.cat, zip(*found, strict=True))) if reached == samples else None
 
 
 def kept_features(run: TrainedRun, name: str, made_from: str) -> Embedded | None:

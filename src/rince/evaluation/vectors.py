@@ -41,6 +41,14 @@ def unit_vectors(vectors: Numbers, name: str) -> Tensor:
     return unit_rows(finite_vectors(vectors, name))
 
 
+def check_width(queries: Tensor, gallery: Tensor) -> None:
+    """Refuses vectors that cannot be compared."""
+    if queries.shape[1] != gallery.shape[1]:
+        raise ShapeError(
+            f"queries and gallery must have vectors of one length, got {queries.shape[1]} and {gallery.shape[1]}"
+        )
+
+
 def check_labels(labels: Numbers, vectors: Tensor, name: str) -> Tensor:
     """The labels as int64 on the device of the vectors, or a clear error.
 
@@ -49,7 +57,14 @@ def check_labels(labels: Numbers, vectors: Tensor, name: str) -> Tensor:
         vectors: what they label.
         name: what errors call them.
     """
-    labels = as_tensor(labels, name)
+    of_lists = isinstance(labels, list | tuple) and any(isinstance(each, list | tuple | set) for each in labels)
+    labels = torch.empty(len(vectors), 0) if of_lists else as_tensor(labels, name)
+    if labels.ndim == 2 and len(labels) == len(vectors):
+        raise ShapeError(
+            f"{name} has several labels for each sample, and what is right by class needs one; judge such samples "
+            "by ranks: `ndcg` or `rank_order_accuracy` with their ids as labels and rank_source=rince.LabelSetRanks(…),"
+            " or `graded_ndcg` with gains=LabelSetRanks.overlaps(…)"
+        )
     if labels.shape != (len(vectors),) or labels.is_floating_point() or labels.is_complex():
         raise ShapeError(
             f"{name} must hold one integer per vector: got {labels.dtype} of shape {tuple(labels.shape)} for "

@@ -14,7 +14,7 @@ ClipRank = Annotated[int, Field(ge=-1, le=127)]
 
 
 class ClipsSettings(RankSettings):
-    """`ranks.kind=clips`."""
+    """`ranks.kind=clips`: frame, shot and video of a clip; no labels."""
 
     kind: Literal["clips"]
     frame: ClipRank = Field(1, description="the query's frames under another view; 0 is a negative, -1 takes no part")
@@ -27,10 +27,15 @@ class ClipsSettings(RankSettings):
         return self.frame, self.shot, self.video
 
     @property
+    def own_names(self) -> tuple[str, ...]:
+        """In the order of their views."""
+        return "frame", "shot", "video"
+
+    @property
     def about_own(self) -> str:
         """What frame, shot and video are."""
         words = {0: "a negative", -1: "no part"}
-        named = zip(("frame", "shot", "video"), self.own_ranks, strict=True)
+        named = zip(self.own_names, self.own_ranks, strict=True)
         told = ", ".join(f"{name} {words.get(rank, f'rank {rank}')}" for name, rank in named)
         return f"{told}; clips of other videos are negatives"
 

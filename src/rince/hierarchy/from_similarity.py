@@ -52,7 +52,7 @@ class SimilaritySettings(RankSettings):
 
     kind: Literal["similarity"]
     file: str = Field(description=".npy, .npz in label order, or .csv with the names of the classes")
-    thresholds: Falling
+    thresholds: Falling = Field(description="smallest similarity of ranks 2, 3, …")
 
     def similarity(self, class_names: Sequence[str]) -> Tensor:
         """`(classes, classes)`, of the file."""

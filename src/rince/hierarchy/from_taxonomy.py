@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -17,6 +17,8 @@ from rince.ranks import NEGATIVE, InstanceRanks, TableRanks
 
 class TreeSettings(RankSettings):
     """`ranks.kind=tree`: every level of the taxonomy is a rank."""
+
+    needs_levels: ClassVar[bool] = True
 
     kind: Literal["tree"] = "tree"
     flipped: Fraction = Field(
@@ -40,6 +42,8 @@ class ClassesSettings(RankSettings):
 
 class ParentsSettings(RankSettings):
     """`ranks.kind=parents`: same parent class as rank 1."""
+
+    needs_levels: ClassVar[bool] = True
 
     kind: Literal["parents"]
 

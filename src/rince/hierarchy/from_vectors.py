@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 from torch import Tensor
 
 from rince.config import RankSettings
-from rince.config.section import Falling, FallingCounts, Rising, RisingCounts
+from rince.config.section import Falling, FallingCounts, Names, Rising, RisingCounts
 from rince.errors import ConfigError, DataError
 from rince.hierarchy.given import Ranked
 from rince.hierarchy.number_files import read_columns, read_matrix, read_vectors
@@ -26,7 +26,9 @@ class EmbeddingSettings(RankSettings):
 
     kind: Literal["embedding"]
     file: str = Field(description=".npy or .npz with a vector per class, or per training sample")
-    per: Literal["class", "sample"] = "class"
+    per: Literal["class", "sample"] = Field(
+        "class", description="whether the file has a vector per class or per sample"
+    )
     thresholds: Falling | None = Field(None, description="smallest cosine of ranks 2, 3, …")
     nearest: RisingCounts | None = Field(None, description="or: how many neighbours ranks 2, 3, … reach up to")
 
@@ -73,7 +75,7 @@ class ClustersSettings(RankSettings):
     kind: Literal["clusters"]
     file: str = Field(description=".npy or .npz with a vector per class")
     counts: FallingCounts = Field(description="clusters of the classes, then clusters of those, …")
-    method: Literal["kmeans", "agglomerative"] = "agglomerative"
+    method: Literal["kmeans", "agglomerative"] = Field("agglomerative", description="how clusters are found")
 
     def build(self, given: Ranked) -> TableRanks:
         """The same class 1, the same smallest cluster 2, and so on."""
@@ -86,7 +88,7 @@ class PositionSettings(RankSettings):
 
     kind: Literal["position"]
     file: str = Field(description=".csv with a header and a row per training sample")
-    columns: Annotated[list[str], Field(min_length=1)]
+    columns: Annotated[Names, Field(min_length=1)] = Field(description="that are the coordinates of a sample")
     thresholds: Rising = Field(description="largest distance of ranks 2, 3, …")
 
     def build(self, given: Ranked) -> SampleRanks:

@@ -18,6 +18,10 @@ from rince.ranks import even_paths
 OWN = ("column", "folders")  # taxonomies that stand in the data
 
 
+class NoLevelsError(DataError):
+    """Data that could have levels above its classes has none: nothing is wrong where nobody needs them."""
+
+
 class HasClasses(Protocol):
     """What has to be known of samples to find their classes in a taxonomy."""
 
@@ -27,7 +31,10 @@ class HasClasses(Protocol):
         ...
 
     def own_paths(self, taxonomy: str) -> list[tuple[str, ...]]:
-        """The paths of the classes by `"column"` or `"folders"`; a DataError where the data does not tell."""
+        """The paths of the classes by `"column"` or `"folders"`; a DataError where the data does not tell.
+
+        A NoLevelsError where it has classes and nothing above them.
+        """
         ...
 
 
@@ -38,12 +45,22 @@ def class_paths(samples: HasClasses, taxonomy: str) -> list[tuple[str, ...]]:
         samples: with their classes.
         taxonomy: "column" (the superclass column of the data), "folders" (its nested folders), "none" (each class
             alone, so all others are negatives), a shipped name such as "cifar100", or the path of a YAML or CSV file.
+            Of data that has no column or folder above the classes, each class stands alone; see `check_levels`.
     """
+    if taxonomy in OWN:
+        try:
+            return even_paths(samples.own_paths(taxonomy))
+        except NoLevelsError:
+            taxonomy = "none"
     if taxonomy == "none":
         return [(name,) for name in samples.class_names]
+    return load_taxonomy(taxonomy, samples.class_names).paths_for(samples.class_names)
+
+
+def check_levels(samples: HasClasses, taxonomy: str) -> None:
+    """Refuses data that should have a taxonomy in itself and has none, where that is needed."""
     if taxonomy in OWN:
-        return even_paths(samples.own_paths(taxonomy))
-    return load_taxonomy(taxonomy).paths_for(samples.class_names)
+        samples.own_paths(taxonomy)
 
 
 def no_own_paths(taxonomy: str, source: str) -> DataError:
@@ -78,7 +95,7 @@ def class_levels(samples: HasClasses, taxonomy: str) -> dict[str, list[str]]:
     """
     paths = class_paths(samples, taxonomy)
     depth = len(paths[0])
-    named = () if taxonomy in ("none", *OWN) else load_taxonomy(taxonomy).levels
+    named = () if taxonomy in ("none", *OWN) else load_taxonomy(taxonomy, samples.class_names).levels
     if not named:
         named = (
             ("class", "superclass")
@@ -101,6 +118,17 @@ def uneven_note(paths: Sequence[tuple[str, ...]]) -> str:
         return ""
     most = "one level" if max(higher) == 1 else f"up to {max(higher)} levels"
     return f"{len(higher)} of {len(paths)} classes stand {most} higher; each counts as its own group there"
+
+
+def single_note(paths: Sequence[tuple[str, ...]], level_names: Sequence[str]) -> str:
+    """Says that a level above the classes has all of them in one group; empty if none has."""
+    depth = len(level_names)
+    for up, level in enumerate(level_names[1:], start=1):
+        groups = {path[: depth - up] for path in paths}
+        if len(paths) > 1 and len(groups) == 1:
+            group = "/".join(groups.pop())
+            return f"all classes are in one group, {group!r}: {level} is always right, and its rank has no negatives"
+    return ""
 
 
 def levels_fingerprint(levels: dict[str, list[str]]) -> str:

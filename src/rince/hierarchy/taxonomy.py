@@ -7,9 +7,10 @@ YAML is a nested mapping from the top down to lists of class names:
       outerwear: [Coat]
 
 To name the levels too, put that mapping under `tree` and the names, from the fine end, under `levels`. CSV has a header
-with the names of the levels, from the top down; the last column is the class. Classes may stand less deep than others,
-by the rule of `rince.ranks.even_paths`: in YAML a list may hold groups beside classes, `[Bag, {shoes: [Boot]}]`; in CSV
-the cells between the class and its lowest group are left empty.
+with the names of the levels, from the top down, the class last; or the other way round. Which column has the classes is
+seen by the names of the data's classes, else by the header (`class`, `label`, …), else by where no name stands twice.
+Classes may stand less deep than others, by the rule of `rince.ranks.even_paths`: in YAML a list may hold groups beside
+classes, `[Bag, {shoes: [Boot]}]`; in CSV the cells between the class and its lowest group are left empty.
 """
 
 from __future__ import annotations
@@ -19,14 +20,19 @@ import difflib
 import io
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
 
 from rince.config.plain_yaml import NotPlainYamlError, load_yaml
-from rince.errors import DataError
+from rince.errors import DataError, shown
+from rince.files import csv_delimiter
 from rince.ranks import even_paths
+from rince.terminal import mention
 
 SHIPPED = ("cifar100", "fashion")
+# What the column of the classes is called in a CSV file, in whatever case.
+CLASS_HEADERS = {"class", "classes", "class name", "class_name", "fine", "fine_label", "label", "leaf", "name"}
 
 
 @dataclass(frozen=True)
@@ -63,12 +69,13 @@ class Taxonomy:
         return f"{name!r} (did you mean {close[0]!r}?)" if close else repr(name)
 
 
-def load_taxonomy(source: str | Path) -> Taxonomy:
+def load_taxonomy(source: str | Path, class_names: Sequence[str] = ()) -> Taxonomy:
     """Reads a taxonomy.
 
     Args:
         source: a shipped name, `cifar100` or `fashion`, or the path of a `.yaml`, `.yml` or `.csv` file. A shipped name
             wins over a file of that name: write `./fashion` for the file.
+        class_names: of the data, by which the column of the classes of a CSV file is known.
     """
     name = str(source)
     if name in SHIPPED:
@@ -85,7 +92,7 @@ def load_taxonomy(source: str | Path) -> Taxonomy:
         text = path.read_text("utf-8-sig")  # spreadsheets put a byte order mark before their CSV
     except UnicodeDecodeError as error:
         raise DataError(f"taxonomy {name!r} is not UTF-8 text (byte {error.start}); save it as UTF-8") from error
-    return _from_csv(text, name) if suffix == ".csv" else _from_yaml(text, name)
+    return _from_csv(text, name, class_names) if suffix == ".csv" else _from_yaml(text, name)
 
 
 def _from_yaml(text: str, source: str) -> Taxonomy:
@@ -111,7 +118,7 @@ def _from_yaml(text: str, source: str) -> Taxonomy:
 def _walk(node: object, above: tuple[str, ...], source: str) -> Iterator[tuple[str, ...]]:
     place = f"{'/'.join(above)!r} of taxonomy {source!r}"
     if not isinstance(node, dict | list):
-        raise DataError(f"{place} must hold a mapping or a list of class names, got {node!r}")
+        raise DataError(f"{place} must hold a mapping or a list of class names, got {shown(node)}")
     if not node:
         raise DataError(f"{place} is empty; give it a list of class names, or take it out")
     for name in node:
@@ -125,22 +132,62 @@ def _walk(node: object, above: tuple[str, ...], source: str) -> Iterator[tuple[s
             yield (*above, name)
 
 
-def _from_csv(text: str, source: str) -> Taxonomy:
+def _from_csv(text: str, source: str, class_names: Sequence[str]) -> Taxonomy:
     try:
-        numbered = [(number, row) for number, row in enumerate(csv.reader(io.StringIO(text), strict=True), start=1)]
+        reader = csv.reader(io.StringIO(text), delimiter=csv_delimiter(text), strict=True)
+        numbered = list(enumerate(reader, start=1))
     except csv.Error as error:
         raise DataError(f"taxonomy {source!r} is not CSV: {error}") from error
     rows = [(number, tuple(cell.strip() for cell in row)) for number, row in numbered if any(map(str.strip, row))]
     if len(rows) < 2:
         raise DataError(f"taxonomy {source!r} is empty; write a header, then one row per class with the class last")
     (_, header), *body = rows
+    classes = set(map(str, class_names)) - {cell for _, row in body for cell in row}
+    if lost := next((cell for cell in header if cell in classes), None):
+        raise DataError(
+            f"the first line of taxonomy {source!r} has the class {lost!r}, but is read as the header; write one above "
+            "it, such as superclass,class"
+        )
     for number, row in body:
         if len(row) != len(header):
             raise DataError(
                 f"row {number} of taxonomy {source!r} has {len(row)} cells, but the header has {len(header)}; "
                 "a class without a group of some level has an empty cell there"
             )
+    if _class_comes_first(header, [row for _, row in body], class_names, source):
+        header, body = header[::-1], [(number, row[::-1]) for number, row in body]
     return _checked([_without_gap(row) for _, row in body], tuple(reversed(header)), source)
+
+
+def _class_comes_first(
+    header: tuple[str, ...], rows: Sequence[tuple[str, ...]], class_names: Sequence[str], source: str
+) -> bool:
+    """Whether the classes stand in the first column, not in the last."""
+    if len(header) == 1:
+        return False
+    ends = (0, -1)
+    known = set(map(str, class_names))
+    found = [len(known & {row[end] for row in rows}) for end in ends]
+    called = [header[end].lower() in CLASS_HEADERS for end in ends]
+    single = [len({row[end] for row in rows}) == len(rows) for end in ends]
+    for signs in (found, called, single):
+        if signs[0] != signs[1]:
+            first = signs[0] > signs[1]
+            if first and not called[0]:
+                tell_column(source, header[0])
+            return first
+    if any(found) or any(called) or not all(single) or len(rows) == 1:
+        return False
+    raise DataError(
+        f"taxonomy {source!r} has one class in every group, and nobody can tell whether {header[0]!r} or "
+        f"{header[-1]!r} is the column of the classes; call that one 'class'"
+    )
+
+
+@cache
+def tell_column(source: str, column: str) -> None:
+    """Says, once, which column the classes were taken from, where that is not the usual one."""
+    mention(f"taxonomy {source}: its first column, {column!r}, has the classes, and the groups follow")
 
 
 def _without_gap(row: tuple[str, ...]) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import ClassVar, Literal
 
 import torch
@@ -13,13 +13,13 @@ from rince.config import Recipe
 from rince.errors import DataError
 from rince.loss import LossOutput, RankedLoss
 from rince.methods.method import Given, Machine, Method, MethodKind, Outcome, build_loss
-from rince.methods.summary import WATCHED, similarity_summary
+from rince.methods.summary import WATCHED, own_key_summary, similarity_summary
 from rince.moco import ContrastStep, compare, own_and_bank_ranks
-from rince.momentum import MomentumTwin
+from rince.momentum import MomentumTwin, as_it_was
 from rince.ranks import EXCLUDED
 from rince.sources.feed import Step
 from rince.sources.order import permutation
-from rince.sources.source import Batch, rows_of
+from rince.sources.source import Batch, parts_of, rows_of
 
 
 class Momentum(Method):
@@ -82,11 +82,12 @@ class MomentumContrast(Momentum):
         divisor = runtime.total(counted.float()) / runtime.processes
         make_keys = self.key_maker(step)
         outputs, keys, seen, summary = [], [], [], None
-        parts = torch.arange(len(labels), device=labels.device).tensor_split(self.recipe.train.accumulate)
+        parts = parts_of(len(labels), self.recipe.train.accumulate)
+        used = 1 + len(self.own_ranks)
         for number, part in enumerate(parts, start=1):
             with runtime.no_sync(encoder, enabled=number < len(parts)):
                 with runtime.autocast():
-                    query_view, *key_views = (rows_of(view, part) for view in step.views)
+                    query_view, *key_views = (rows_of(view, part) for view in step.views[:used])
                     ranks = own_and_bank_ranks(own_ranks[:, part], bank_ranks[part])
                     now = compare(encoder, make_keys, self.bank, ranks, query_view, key_views)
                 try:
@@ -100,14 +101,37 @@ class MomentumContrast(Momentum):
             if logged and summary is None:
                 some = now.queries[:WATCHED].detach() @ now.candidates.T
                 summary = similarity_summary(some, now.ranks[:WATCHED], self.rank_count)
+                summary |= self._watched(now, step, part, make_keys)
         self.remember(keys, labels, step)
         explain = (lambda: why_not_finite(self.loss, outputs, seen)) if logged else None
         return Outcome(log_values(outputs, runtime), summary, explain)
 
+    def _watched(
+        self, now: ContrastStep, step: Step, part: slice, make_keys: Callable[[Batch], Tensor]
+    ) -> dict[str, float]:
+        """How similar each kind of own key is, also those that take no part, whose views come with some steps."""
+        names = self.recipe.ranks.own_names if self.recipe.ranks else ()
+        if not names:
+            return {}
+        used = self.recipe.view_numbers
+        further = dict(zip(self.recipe.watched_numbers, step.views[len(used) :], strict=False))
+        with as_it_was(self.twin), self.runtime.autocast():
+            keys = [*now.keys, *(make_keys(rows_of(view, part)) for view in further.values())]
+        found = {}
+        for column, (number, key) in enumerate(zip((*used[1:], *further), keys, strict=True), start=1):
+            similarity = (now.queries.detach() * key).sum(dim=1).float()
+            there = None if step.present is None else step.present[part, column]
+            found[number] = similarity if there is None else similarity.masked_fill(~there, torch.nan)
+        return own_key_summary({names[number - 1]: found[number] for number in sorted(found)})
+
     def _own_ranks(self, step: Step) -> Tensor:
         """`(key views, samples)`: what a sample's own keys are to it; -1 where it lacks the view, as short videos."""
         ranks = self.own_ranks[:, None].expand(-1, len(step.ids))
-        return ranks if step.present is None else ranks.masked_fill(~step.present[:, 1:].T, EXCLUDED)
+        return (
+            ranks
+            if step.present is None
+            else ranks.masked_fill(~step.present[:, 1 : 1 + len(self.own_ranks)].T, EXCLUDED)
+        )
 
     def validate(self, encoder: nn.Module, steps: Iterable[Step]) -> float:
         """Mean loss against own keys and the bank as it is, with the statistics of training."""
@@ -142,8 +166,13 @@ def log_values(outputs: list[LossOutput], runtime: Machine) -> dict[str, Tensor]
     per_rank = runtime.total(torch.stack([output.per_rank for output in outputs]).sum(dim=0)) / runtime.processes
     used = runtime.total(torch.stack([output.queries_used for output in outputs]).sum(dim=0))
     total = runtime.total(torch.stack([output.total.detach() for output in outputs]).sum()) / runtime.processes
-    values = {"loss": total}
-    for rank, (value, queries) in enumerate(zip(per_rank, used, strict=True), start=1):
+    return named_values(LossOutput(total, per_rank, used))
+
+
+def named_values(output: LossOutput) -> dict[str, Tensor]:
+    """Loss and terms under the names of the log."""
+    values = {"loss": output.total.detach()}
+    for rank, (value, queries) in enumerate(zip(output.per_rank, output.queries_used, strict=True), start=1):
         values |= {f"term/{rank}": value, f"queries/{rank}": queries}
     return values
 

@@ -21,7 +21,7 @@ from rince.encoders.heads import side_by_side
 from rince.losses.smoothing import sibling_targets
 from rince.methods.method import Given, Method, MethodKind, Outcome
 from rince.sources.feed import Step
-from rince.sources.source import rows_of
+from rince.sources.source import parts_of, rows_of
 
 
 class Classification(Method):
@@ -39,7 +39,7 @@ class Classification(Method):
         """Gradients of the cross-entropy."""
         total, device = sum(step.sizes), step.classes.device
         fine_loss, coarse_loss, right = (torch.zeros((), device=device) for _ in range(3))
-        parts = torch.arange(len(step.classes), device=device).tensor_split(self.recipe.train.accumulate)
+        parts = parts_of(len(step.classes), self.recipe.train.accumulate)
         for number, part in enumerate(parts, start=1):
             labels = step.classes[part]
             with self.runtime.no_sync(encoder, enabled=number < len(parts)):
@@ -87,7 +87,7 @@ class Classification(Method):
 
 
 class CrossEntropySettings(MethodKind):
-    """`method.kind=cross-entropy`."""
+    """`method.kind=cross-entropy`: a classifier."""
 
     validates: ClassVar[bool] = True
     keys: ClassVar[bool] = False

@@ -29,15 +29,21 @@ class FastAP(BatchLoss):
 
 
 class FastAPSettings(MethodKind):
-    """`method.kind=fast-ap`."""
+    """`method.kind=fast-ap`: average precision of a batch, by histograms."""
 
-    splits_batches: ClassVar[bool] = False
+    caches_batches: ClassVar[bool] = True
+    makes_batches: ClassVar[bool] = True
     keys: ClassVar[bool] = False
     method: ClassVar[type[Method]] = FastAP
 
     kind: Literal["fast-ap"]
-    bins: PositiveInt = 5
+    bins: PositiveInt = Field(5, description="of the histogram of distances that stands for their order")
     categories: PositiveInt = Field(2, description="superclasses that make a batch")
+
+    @property
+    def spans_processes(self) -> bool:
+        """No: its loss is of the samples of one process."""
+        return False
 
     @property
     def needs_superclasses(self) -> bool:

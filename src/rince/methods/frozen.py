@@ -21,7 +21,7 @@ class Frozen(Method):
 
 
 class FrozenSettings(MethodKind):
-    """`method.kind=frozen`: the row that all others are to beat."""
+    """`method.kind=frozen`: nothing is trained: the row that all others are to beat."""
 
     keys: ClassVar[bool] = False
     trains: ClassVar[bool] = False

@@ -48,9 +48,10 @@ class HierarchicalTriplets(BatchLoss):
 
 
 class HierarchicalTripletSettings(MethodKind):
-    """`method.kind=hierarchical-triplet`."""
+    """`method.kind=hierarchical-triplet`: margins by the taxonomy, batches of close classes."""
 
-    splits_batches: ClassVar[bool] = False
+    caches_batches: ClassVar[bool] = True
+    makes_batches: ClassVar[bool] = True
     keys: ClassVar[bool] = False
     method: ClassVar[type[Method]] = HierarchicalTriplets
 
@@ -59,6 +60,11 @@ class HierarchicalTripletSettings(MethodKind):
     near: PositiveInt = Field(10, description="c: samples from a class close to each of them")
     random: Annotated[int, Field(ge=0)] = Field(182, description="t: samples from all")
     slack: Annotated[float, Field(ge=0)] = Field(0.1, description="β, part of every margin")
+
+    @property
+    def spans_processes(self) -> bool:
+        """No: its loss is of the samples of one process."""
+        return False
 
     @property
     def needs_superclasses(self) -> bool:

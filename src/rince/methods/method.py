@@ -19,6 +19,7 @@ from rince.config import MethodSettings, ModelSettings, Recipe
 from rince.encoders.encoder import Encoder
 from rince.encoders.heads import mlp_head
 from rince.errors import DataError
+from rince.first_look import FirstLook
 from rince.loss import RankedInfoNCE, RankTerm
 from rince.ranks import RankSource
 from rince.sources.feed import Step
@@ -161,14 +162,17 @@ def build_loss(recipe: Recipe, rank_count: int | None = None) -> RankedInfoNCE:
     """The ranked loss of a recipe.
 
     Args:
-        recipe: of the run; it may have more terms than there are ranks.
+        recipe: of the run; it may have more terms than there are ranks, or fewer that go on by their rule.
         rank_count: how many ranks there are. Terms beyond have no rank and are left out: one that includes closer ranks
             would count the last rank again.
     """
     assert recipe.loss is not None  # the recipe was checked
-    return RankedInfoNCE(
-        [RankTerm(term.temperature, term.positives, term.includes_closer) for term in recipe.loss.terms[:rank_count]],
+    terms = recipe.loss.terms if rank_count is None else recipe.loss.terms_for(rank_count)
+    loss = RankedInfoNCE(
+        [RankTerm(**term.model_dump()) for term in terms],
         over_positives=recipe.loss.over_positives,
         over_ranks=recipe.loss.over_ranks,
         allow_any_order=recipe.loss.allow_any_order,
     )
+    loss.first_look = FirstLook(done=True)  # encoders give unit vectors, and methods exclude what is the query itself
+    return loss

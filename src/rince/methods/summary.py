@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
+from itertools import pairwise
+
 from torch import Tensor
 
 WATCHED = 64  # queries of a batch: enough to see how similarities go, where all would cost as much as the loss
@@ -32,3 +36,16 @@ def similarity_summary(similarities: Tensor, ranks: Tensor, terms: int) -> dict[
             wrong = (further.cumsum(dim=1) * closer).sum().item()
             summary[f"violated/{rank}"] = wrong / pairs
     return summary
+
+
+def own_key_summary(similarities: Mapping[str, Tensor]) -> dict[str, float]:
+    """Mean similarity of each kind of own key, and the share of queries to which the next kind is at least as close.
+
+    Args:
+        similarities: kind, from that which should be closest on → `(queries,)`; NaN for queries that lack it.
+    """
+    summary = {f"similarity/{kind}": values.nanmean().item() for kind, values in similarities.items()}
+    for (closer, first), (further, second) in pairwise(similarities.items()):
+        both = ~(first.isnan() | second.isnan())
+        summary[f"violated/{closer}-{further}"] = (second >= first)[both].float().mean().item()
+    return {name: value for name, value in summary.items() if not math.isnan(value)}  # no query has it

@@ -22,14 +22,17 @@ class MomentumTriplet(MomentumContrast):
 
 
 class TripletSettings(MethodKind):
-    """`method.kind=triplet`."""
+    """`method.kind=triplet`: a margin for every rank."""
 
     uses: ClassVar[frozenset[str]] = frozenset({"bank", "twin", "ranks"})
     validates: ClassVar[bool] = True
     method: ClassVar[type[Method]] = MomentumTriplet
 
     kind: Literal["triplet"]
-    margins: Annotated[list[PositiveFloat], Field(min_length=1)] = Field([0.5, 1.0])
+    margins: Annotated[list[PositiveFloat], Field(min_length=1)] = Field(
+        [0.5, 1.0],
+        description="of ranks 1, 2, …: by how much nearer a positive has to be than the opponents of its rank",
+    )
 
     @property
     def rank_terms(self) -> tuple[str, int]:

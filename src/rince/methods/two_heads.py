@@ -23,7 +23,7 @@ from rince.methods.method import Given, Method, MethodKind, Outcome, build_loss
 from rince.moco import ContrastStep, contrast_ranks
 from rince.ranks import TableRanks
 from rince.sources.feed import Step
-from rince.sources.source import rows_of
+from rince.sources.source import parts_of, rows_of
 
 
 class ContrastTwoHeads(Momentum):
@@ -40,7 +40,7 @@ class ContrastTwoHeads(Momentum):
         """Gradients of both losses; then the keys are pushed and the twin moves, as in momentum contrast."""
         query_view, key_view = step.views
         device = step.classes.device
-        parts = torch.arange(len(step.classes), device=device).tensor_split(self.recipe.train.accumulate)
+        parts = parts_of(len(step.classes), self.recipe.train.accumulate)
         make_keys = self.key_maker(step)
         keys: list[Tensor] = []
         outputs: list[LossOutput] = []
@@ -107,7 +107,7 @@ class SuperclassHead(MethodKind):
 
 
 class TwoHeadsSettings(SuperclassHead):
-    """`method.kind=contrast-two-heads`."""
+    """`method.kind=contrast-two-heads`: a head for classes and one for superclasses."""
 
     uses: ClassVar[frozenset[str]] = frozenset({"loss", "bank", "twin"})
     method: ClassVar[type[Method]] = ContrastTwoHeads

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from rince.evaluation.geometry import tsne
 from rince.evaluation.lookup import as_image
-from rince.evaluation.retrieval import nearest
+from rince.evaluation.nearest import nearest
 from rince.evaluation.samples import ranks_of
 from rince.evaluation.vectors import unit_vectors
 from rince.report.album import Album, data_uri

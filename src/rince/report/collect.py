@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from rince.hierarchy.levels import group_numbers
 from rince.report.album import Album
 from rince.sources.splits import other_set
 from rince.terminal import Tell
-from rince.train.record import CHECKPOINT, METRICS, noted_data
+from rince.train.record import CHECKPOINT, logged_lines, noted_data
 from rince.train.setup import Brought
 
 
@@ -130,6 +129,7 @@ def _open(folder: Path, brought: Brought, albums: dict[tuple[str, str], Album], 
     """Needs what judging has left, and no sample: those that are gone have no picture, and that is all."""
     results, figures = read_results(folder)
     run = open_trained(folder, brought, accelerator="cpu", file=results.get("checkpoint_file", CHECKPOINT))
+    run = run.looked_at(**results.get("looked_at", {}))
     for part in (results, figures):
         if part.get("checkpoint") != run.checkpoint:
             raise DataError(
@@ -138,7 +138,7 @@ def _open(folder: Path, brought: Brought, albums: dict[tuple[str, str], Album], 
             )
     sets = {name: _shown_set(run, name, noted, albums) for name, noted in figures["sets"].items()}
     held_out = noted_data(folder)[0].get("validation", {}).get("samples", 0)
-    shown = Shown(folder, run.recipe, results, figures, _lines(folder / METRICS), "", sets, {}, held_out=held_out)
+    shown = Shown(folder, run.recipe, results, figures, tuple(logged_lines(folder)), "", sets, {}, held_out=held_out)
     if first is not None:
         _refuse_other_data(shown, first)
     samples = {}
@@ -207,15 +207,11 @@ def _refuse_other_data(shown: Shown, first: Shown) -> None:
                 f"{both} they were tested on different {things} ({theirs.source!r}, {len(theirs.test):,} {things}, and "
                 f"{own.source!r}, {len(own.test):,}); write one report each"
             )
-    if shown.data.levels != first.data.levels:
-        raise DataError(
-            f"{both} their classes are grouped differently, by {_level_names(first.data)} and by "
-            f"{_level_names(shown.data)}; use one data.taxonomy for both"
-        )
-
-
-def _level_names(data: ShownSet) -> str:
-    return ", ".join(f"{level.name} ({len(level.groups)})" for level in data.levels)
+        if own.classes != theirs.classes:
+            raise DataError(
+                f"{both} their classes are not the same, {len(theirs.classes)} of {theirs.source!r} and "
+                f"{len(own.classes)} of {own.source!r}; write one report each"
+            )
 
 
 def _levels(classes: tuple[str, ...], paths: list[list[str]], levels: dict[str, list[str]]) -> tuple[Level, ...]:
@@ -230,15 +226,6 @@ def _levels(classes: tuple[str, ...], paths: list[list[str]], levels: dict[str, 
         groups = tuple(label if short.count(label) == 1 else group for group, label in last.items())
         found.append(Level(name, groups, tuple(order[group] for group in whole)))
     return tuple(found)
-
-
-def _lines(path: Path) -> tuple[dict[str, float], ...]:
-    if not path.is_file():
-        return ()
-    try:
-        return tuple(json.loads(line) for line in path.read_text("utf-8").splitlines() if line)
-    except json.JSONDecodeError as error:
-        raise DataError(f"{path} is damaged ({error}); take the damaged line out") from None
 
 
 def _name(runs: list[tuple[Path, Recipe]]) -> tuple[list[str], list[str]]:

@@ -18,10 +18,14 @@ from rince.report.tables import PLACES, as_text, at_place, corner_at, fitting, l
 
 Means = Mapping[str, Mapping[str, Tensor]]
 """Row → metric → `(queries,)` means over the seeds of the row."""
+Seeds = Mapping[str, Mapping[str, Sequence[int]]]
+"""Row → metric → the seeds that its means are of."""
+Groups = Mapping[str, Tensor]
+"""Set, empty for the runs' own → `(queries,)`, equal for test samples that belong together; sets without are absent."""
 MANY = 12  # seeds, up to which means of right and wrong are kept as counts
 LEGEND = (
-    "Differences of the means over all seeds on the same test queries, with 95 % intervals (bootstrap over the "
-    "queries). **Gain**: the interval lies above 0; _loss_: below."
+    "Differences of the means over all seeds on the same test queries, with 95 % intervals (bootstrap over {}). "
+    "**Gain**: the interval lies above 0; _loss_: below."
 )
 
 
@@ -32,6 +36,8 @@ class Compared(NamedTuple):
     theirs: str
     cells: dict[str, Difference]
     """By metric, for those that both rows have."""
+    groups: dict[str, int]
+    """By metric, for those whose test queries belong together: how many groups were drawn from."""
 
     @property
     def name(self) -> str:
@@ -45,13 +51,16 @@ def columns_of(values: Mapping[str, Tensor], metrics: Sequence[str]) -> dict[str
     return {metric: torch.stack(several).mean(dim=0) for metric, several in found.items() if several}
 
 
-def between(means: Means, pairs: Sequence[Sequence[str]], metrics: Sequence[str]) -> list[Compared]:
+def between(
+    means: Means, pairs: Sequence[Sequence[str]], metrics: Sequence[str], groups: Groups | None = None
+) -> list[Compared]:
     """The differences of rows, pair by pair (ours, theirs), as far as both have numbers of the same queries.
 
     Args:
         means: what was measured.
         pairs: names of rows.
         metrics: the columns.
+        groups: of the test samples that belong together: whole groups are drawn.
     """
     asked = [
         (ours, theirs, metric)
@@ -61,11 +70,27 @@ def between(means: Means, pairs: Sequence[Sequence[str]], metrics: Sequence[str]
         and metric in means.get(theirs, {})
         and len(means[ours][metric]) == len(means[theirs][metric])
     ]
-    found = interval_of_means([means[ours][metric] - means[theirs][metric] for ours, theirs, metric in asked])
-    cells: dict[tuple[str, str], dict[str, Difference]] = {}
-    for (ours, theirs, metric), difference in zip(asked, found, strict=True):
-        cells.setdefault((ours, theirs), {})[metric] = difference
-    return [Compared(*pair, own) for pair, own in cells.items()]
+    columns = [means[ours][metric] - means[theirs][metric] for ours, theirs, metric in asked]
+    of_set = [(groups or {}).get(parse(metric).on) for _, _, metric in asked]
+    together = [
+        None if group is None or len(group) != len(column) else group
+        for group, column in zip(of_set, columns, strict=True)
+    ]
+    found = interval_of_means(columns, groups=together)
+    rows: dict[tuple[str, str], Compared] = {}
+    for (ours, theirs, metric), difference, group in zip(asked, found, together, strict=True):
+        row = rows.setdefault((ours, theirs), Compared(ours, theirs, {}, {}))
+        row.cells[metric] = difference
+        if group is not None:
+            row.groups[metric] = len(group.unique())
+    return list(rows.values())
+
+
+def drawn_from(rows: Sequence[Compared], queries: str = "queries") -> str:
+    """What the test sets of the intervals are drawn from: `the queries`, or `76 groups of test queries`."""
+    counts = {row.groups.get(metric) for row in rows for metric in row.cells}
+    told = [f"{count:,} groups of test {queries}" for count in sorted(filter(None, counts))]
+    return " and ".join([*([f"the {queries}"] if None in counts else []), *told])
 
 
 def judged(metric: str, difference: Difference) -> str:
@@ -86,7 +111,7 @@ def difference_text(metric: str, difference: Difference) -> str:
 def markdown(rows: Sequence[Compared]) -> str:
     """For a README: a gain in bold, a loss in italics, and what that means."""
     marks = {"gain": "**{}**", "loss": "_{}_", "": "{}"}
-    return "\n".join([*_grids(rows, "difference", marks, markdown_grid), LEGEND]) + "\n"
+    return "\n".join([*_grids(rows, "difference", marks, markdown_grid), LEGEND.format(drawn_from(rows))]) + "\n"
 
 
 def latex(rows: Sequence[Compared]) -> str:
@@ -125,30 +150,60 @@ def csv_text(rows: Sequence[Compared]) -> str:
     return out.getvalue()
 
 
-def packed(means: Means) -> bytes:
+def packed(means: Means, seeds: Seeds, groups: Groups | None = None) -> bytes:
     """The means as a small file (npz): those of right and wrong as counts, exactly; others in float16.
 
-    Names are JSON, `[row, metric, divisor]`; a value is the number in the file by the divisor.
+    Names are JSON, `[row, metric, divisor, seeds]`; a value is the number in the file by the divisor. Groups of test
+    samples are called `[set]`.
     """
-    arrays: dict[str, Any] = {}
+    arrays: dict[str, Any] = {
+        json.dumps([on], ensure_ascii=False): group.to(torch.int32).numpy() for on, group in (groups or {}).items()
+    }
     for row, values in means.items():
         for metric, tensor in values.items():
             divisor = next((n for n in range(1, MANY + 1) if _whole(tensor * n)), None)
             kept = tensor.half() if divisor is None else (tensor * divisor).round().to(torch.uint8)
-            arrays[json.dumps([row, metric, divisor or 1], ensure_ascii=False)] = kept.numpy()
+            name = [row, metric, divisor or 1, sorted(seeds[row][metric])]
+            arrays[json.dumps(name, ensure_ascii=False)] = kept.numpy()
     out = io.BytesIO()
     np.savez_compressed(out, **arrays)
     return out.getvalue()
 
 
-def unpacked(content: bytes) -> Means:
-    """What `packed` made a file of."""
+def unpacked(content: bytes) -> tuple[Means, Seeds]:
+    """The means that `packed` made a file of."""
     means: dict[str, dict[str, Tensor]] = {}
+    seeds: dict[str, dict[str, Sequence[int]]] = {}
     with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
         for name, array in arrays.items():
-            row, metric, divisor = json.loads(name)
+            if len(json.loads(name)) == 1:
+                continue
+            row, metric, divisor, of_seeds = json.loads(name)
             means.setdefault(row, {})[metric] = torch.from_numpy(array).double() / divisor
-    return means
+            seeds.setdefault(row, {})[metric] = of_seeds
+    return means, seeds
+
+
+def unpacked_groups(content: bytes) -> Groups:
+    """The groups of test samples in such a file; nothing in one that was made before there were any."""
+    with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
+        named = [(json.loads(name), array) for name, array in arrays.items()]
+    return {name[0]: torch.from_numpy(array).long() for name, array in named if len(name) == 1}
+
+
+def pooled(parts: Sequence[tuple[Means, Seeds]]) -> tuple[Means, Seeds]:
+    """Means over disjoint seeds as means over all of them, where all have as many queries; else those of the last."""
+    means: dict[str, dict[str, Tensor]] = {}
+    seeds: dict[str, dict[str, Sequence[int]]] = {}
+    for part, of_seeds in parts:
+        for row, metric in ((row, metric) for row, values in part.items() for metric in values):
+            new, their = part[row][metric], of_seeds[row][metric]
+            old, so_far = means.setdefault(row, {}).get(metric), seeds.setdefault(row, {}).get(metric, ())
+            if old is not None and old.shape == new.shape:
+                total = len(so_far) + len(their)
+                new, their = (old * len(so_far) + new * len(their)) / total, [*so_far, *their]
+            means[row][metric], seeds[row][metric] = new, their
+    return means, seeds
 
 
 def _whole(values: Tensor) -> bool:

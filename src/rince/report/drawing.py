@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import colorsys
 import io
+import math
 import re
 import unicodedata
 import warnings
@@ -16,6 +17,9 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
+from matplotlib.legend import Legend
+from matplotlib.path import Path
+from matplotlib.transforms import Bbox
 
 from rince.report.collect import Level
 
@@ -112,11 +116,92 @@ def draw(name: str, about: str, paint: Callable[[Axes], None], size: tuple[float
         box: dict[str, Any] = {"bbox_inches": "tight", "pad_inches": 0.04} if size else {}
         paint(figure.subplots())
         figure.draw_without_rendering()
+        for axes in figure.axes:
+            _free_legend(axes)
+        figure.draw_without_rendering()
         figure.set_layout_engine("none")  # laid out now; each save would do it again, at half of its time
         png, svg = io.BytesIO(), io.BytesIO()
         figure.savefig(png, format="png", dpi=200, metadata={"Software": None}, **box)
         figure.savefig(svg, format="svg", metadata={"Date": None, "Creator": None}, **box)
     return Drawn(name, about, png.getvalue(), svg.getvalue(), inline_svg(svg.getvalue(), name, about))
+
+
+def panels(name: str, paints: Sequence[Callable[[Axes], None]], columns: int = 2) -> bytes:
+    """An SVG of several panels that show the same curves, with one legend below them all."""
+    style: Any = STYLE | {"svg.hashsalt": name}
+    rows, columns = math.ceil(len(paints) / columns), min(columns, len(paints))
+    with mpl.rc_context(style), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing")
+        figure = Figure(figsize=(PANEL[0] * columns, PANEL[1] * rows), layout="constrained")
+        all_axes = figure.subplots(rows, columns, squeeze=False).flat
+        for axes, paint in zip(all_axes, paints, strict=False):
+            paint(axes)
+        for axes in list(all_axes)[len(paints) :]:
+            axes.set_axis_off()
+        handles, labels = figure.axes[0].get_legend_handles_labels()
+        lines = math.ceil(len(labels) / (2 * columns))
+        figure.set_figheight(figure.get_figheight() + lines * 1.5 * STYLE["legend.fontsize"] / 72)
+        figure.legend(handles, labels, loc="outside lower left", ncols=2 * columns)
+        svg = io.BytesIO()
+        figure.savefig(svg, format="svg", metadata={"Date": None, "Creator": None})
+    return svg.getvalue()
+
+
+def _free_legend(axes: Axes) -> None:
+    """Moves a legend that covers a curve to a corner that is free, or below the axes if none is."""
+    legend = axes.get_legend()
+    if legend is None or not covers(axes, legend):
+        return
+    for corner in ("upper right", "upper left", "lower right", "lower left"):
+        legend.set_bbox_to_anchor(None)  # the axes themselves
+        legend.set_loc(corner)
+        if not covers(axes, legend):
+            return
+    handles, labels = axes.get_legend_handles_labels()
+    size = float(legend.get_texts()[0].get_fontsize())
+    longest = max(map(len, labels))
+    columns = 3 if longest <= 12 else 2 if longest <= 24 else 1
+    legend.remove()
+    figure = axes.figure
+    assert isinstance(figure, Figure)
+    figure.set_figheight(figure.get_figheight() + 1.5 * size / 72 * math.ceil(len(labels) / columns))
+    figure.legend(handles, labels, loc="outside lower left", ncols=columns, fontsize=size)
+
+
+def covers(axes: Axes, legend: Legend) -> bool:
+    """Whether a legend lies over a curve, a point or a histogram; lines of help, in muted ink, do not count."""
+    box = legend.get_window_extent()
+    lines = [line for line in axes.lines if to_hex(line.get_color()) != MUTED]
+    if any(_meets(line.get_path().transformed(line.get_transform()), box) for line in lines):
+        return True
+    if any(_meets(patch.get_path().transformed(patch.get_transform()), box) for patch in axes.patches):
+        return True
+    points = [cloud.get_offset_transform().transform(cloud.get_offsets()) for cloud in axes.collections]
+    return any(box.contains(x, y) for cloud in points for x, y in cloud)
+
+
+def _meets(path: Path, box: Bbox) -> bool:
+    """Whether a path goes through a box."""
+    found: bool = path.intersects_bbox(box, filled=False)
+    return found
+
+
+def spread(places: Sequence[float], least: float, low: float, high: float) -> list[float]:
+    """Rising places moved apart, each as little as need be, so that neighbours are `least` apart.
+
+    They lie between `low` and `high`, where all fit.
+
+    >>> spread([0, 1, 9], 3, 0, 10)
+    [0, 3, 9]
+    >>> spread([8, 9, 10], 3, 0, 10)
+    [4, 7, 10]
+    """
+    moved: list[float] = []
+    for place in places:
+        moved.append(max(place, moved[-1] + least) if moved else max(place, low))
+    for i in range(len(moved) - 1, -1, -1):
+        moved[i] = min(moved[i], moved[i + 1] - least if i + 1 < len(moved) else high)
+    return moved
 
 
 def inline_svg(svg: bytes, name: str, about: str) -> str:
@@ -171,8 +256,8 @@ def group_marks(levels: Sequence[Level], number: int) -> list[tuple[str, int]]:
 
 
 def look(number: int) -> dict[str, Any]:
-    """Colour and dashes of a run, the same in all figures."""
-    return {"color": RUNS[number % len(RUNS)], "linestyle": DASHES[number % len(DASHES)]}
+    """Colour and dashes of a run, the same in all figures; where colours begin again, the dashes are others."""
+    return {"color": RUNS[number % len(RUNS)], "linestyle": DASHES[(number + number // len(RUNS)) % len(DASHES)]}
 
 
 def slug(text: str) -> str:

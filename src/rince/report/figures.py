@@ -16,24 +16,41 @@ from rince.evaluation.metrics.search import MAP
 from rince.evaluation.metrics.shape import ALIGNMENT, UNIFORMITY
 from rince.report.atlas import RunMap
 from rince.report.collect import Level, Shown
-from rince.report.drawing import DASHES, MUTED, NEGATIVE, RANKS, SHAPES, Drawn, clean, draw, group_marks, look, slug
+from rince.report.drawing import (
+    DASHES,
+    MUTED,
+    NEGATIVE,
+    RANKS,
+    SHAPES,
+    Drawn,
+    clean,
+    draw,
+    group_marks,
+    look,
+    slug,
+    spread,
+)
 
 SQUARE = (5.4, 4.1)
+MOST_NAMES, HEIGHT = 40, 220  # of the rows of a matrix; points that a matrix in a square is high
 SAID = {"similarity/negative": "negatives", "validation/loss": "held-out samples"}
+JUDGED, RECALL = "validation/", "/recall@1"
 POINTS = 120  # of a training curve; each is a mean over its part of the run
 
 
 def training_curves(runs: Sequence[Shown], names: Sequence[str]) -> list[list[Drawn]]:
-    """Up to four panels per run: terms, mean similarity and violated orders of every rank; scales common to all runs.
+    """Up to five panels per run: terms, mean similarity and violated orders of every rank; scales common to all runs.
 
-    A run that holds samples out shows their loss beside that of its batches. A method that logs no terms shows its loss
+    A run that holds samples out shows their loss beside that of its batches, and R@1 on them if it was looked at
+    (`train.judge_every`). A method that logs no terms shows its loss
     instead, and none of the panels it has no values for.
     """
     panels = (
         ("terms", "term/", "Loss term of each rank", "term"),
         ("similarity", "similarity/", "Mean similarity", "cosine with the query"),
         ("violated", "violated/", "Violated orders", "share of pairs"),
-        ("validation", "validation/", "Loss", "loss"),
+        ("validation", "validation/loss", "Loss", "loss"),
+        ("judged", JUDGED, "On held-out samples", "R@1"),
     )
     drawn: list[list[Drawn]] = [[] for _ in runs]
     for kind, prefix, title, axis in panels:
@@ -55,8 +72,12 @@ def training_curves(runs: Sequence[Shown], names: Sequence[str]) -> list[list[Dr
 
 def _logged(run: Shown, prefix: str) -> set[str]:
     found = {key for line in run.lines for key in line if key.startswith(prefix)}
-    if prefix == "validation/" and found:
+    if prefix == JUDGED:
+        return {key for key in found if RECALL in key}
+    if prefix == "validation/loss" and found:
         return found | {"loss"}
+    if prefix == "similarity/" and "similarity/frame" in found:  # ranks are means of what clips are called
+        found = {key for key in found if not key.rpartition("/")[2].isdigit()}
     return found or {key for line in run.lines for key in line if key == "loss" and prefix == "term/"}
 
 
@@ -66,7 +87,7 @@ def _curves(
     def paint(axes: Axes) -> None:
         for number, key in enumerate(keys):
             steps, values = binned([(line["step"], line[key]) for line in run.lines if key in line])
-            which = key.rpartition("/")[2]
+            which = key.removeprefix(JUDGED).replace(RECALL, "") if RECALL in key else key.rpartition("/")[2]
             place = int(which) - 1 if which.isdigit() else number
             negative = which == "negative"
             axes.plot(
@@ -131,10 +152,10 @@ def _matrix(
             for edge in edges:
                 axes.axhline(edge - 0.5, color="white", linewidth=0.5, alpha=0.4)
                 axes.axvline(edge - 0.5, color="white", linewidth=0.5, alpha=0.4)
-        names = [clean(level.groups[groups[start]].replace("_", " "), 24) for start in starts]
-        few = len(starts) <= 40
-        axes.set(title=title, xticks=[], yticks=centres if few else [], yticklabels=names if few else [])
-        axes.tick_params(labelsize=8.5 if len(starts) <= 12 else 7.5 if len(starts) <= 25 else 5.5)
+        axes.set(title=title, xticks=[], yticks=[])
+        if len(starts) <= MOST_NAMES:
+            names = [clean(level.groups[groups[start]].replace("_", " "), 24) for start in starts]
+            _name_rows(axes, names, centres, len(groups))
         axes.grid(visible=False)
         axes.spines[:].set_visible(False)
         assert axes.figure is not None
@@ -142,6 +163,32 @@ def _matrix(
         bar.outline.set_visible(False)
 
     return paint
+
+
+def _name_rows(axes: Axes, names: Sequence[str], centres: Sequence[float], rows: int) -> None:
+    """Names beside the rows of a matrix, moved apart where they would lie over each other, with a line to each row."""
+    size = min(8.5, HEIGHT / (1.3 * len(names)))  # in points; all of them fit
+    least = rows * 1.25 * size / HEIGHT
+    places = spread(centres, least, -0.5 + least / 2, rows - 0.5 - least / 2)
+    for name, centre, place in zip(names, centres, places, strict=True):
+        axes.annotate(
+            name,
+            (-0.5, centre),
+            (-0.5 - 0.05 * rows, place),
+            fontsize=size,
+            ha="right",
+            va="center",
+            color=MUTED,
+            annotation_clip=False,
+            arrowprops={
+                "arrowstyle": "-",
+                "color": MUTED,
+                "linewidth": 0.5,
+                "relpos": (1, 0.5),
+                "shrinkA": 1,
+                "shrinkB": 0,
+            },
+        )
 
 
 def precision_recall(runs: Sequence[Shown]) -> list[Drawn]:

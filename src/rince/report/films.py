@@ -10,7 +10,7 @@ from html import escape
 import torch
 from torch import Tensor
 
-from rince.evaluation.retrieval import nearest
+from rince.evaluation.nearest import nearest
 from rince.evaluation.vectors import unit_vectors
 from rince.report.album import Album, data_uri
 from rince.report.atlas import RunMap

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from html import escape
 from itertools import groupby
 
+from rince.config import Recipe
 from rince.evaluation.evidence import Place
 from rince.evaluation.metrics import parse
 from rince.evaluation.paired import Difference
 from rince.report.collect import Shown
-from rince.report.differences import Compared, difference_text, judged
+from rince.report.differences import Compared, difference_text, drawn_from, judged
 from rince.report.drawing import DASHES, RUNS, clean
 from rince.report.tables import ARROWS, PLACES, Cell, Table, at_place, number_text, paper_text, stamp, value_text
+from rince.report.told import rivals, told
 
 HEADINGS = {"before": "Features, before the head", "after": "Embeddings, after the head"}
 SAID = {"up": "higher is better", "down": "lower is better", None: ""}
+RIVAL = '†<span class="sr"> best of the rows told the same as RINCE</span>'
 
 
 def facts(runs: Sequence[Shown]) -> str:
@@ -62,8 +66,8 @@ def _trained_on(run: Shown) -> str:
 
 def _loss(run: Shown) -> str:
     """Method and terms; those that have no rank in this data are not in the log, and took no part."""
-    logged = [number for number in range(len(run.recipe.terms)) if run.lines and f"term/{number + 1}" in run.lines[-1]]
-    used = [run.recipe.terms[number] for number in logged] or run.recipe.terms
+    logged = sum(re.fullmatch(r"term/\d+", name) is not None for name in run.lines[-1]) if run.lines else 0
+    used = run.recipe.terms_for(logged) or run.recipe.terms
     terms = ", ".join(f"τ {term.temperature:g} {term.positives}" for term in used)
     kind = run.recipe.method.kind
     return terms if kind == "contrast" else f"{kind}: {terms}" if terms else kind
@@ -86,38 +90,51 @@ def swatch(number: int) -> str:
 
 def comparison(table: Table, compared: Sequence[Compared], runs: Sequence[Shown]) -> str:
     """The headline metrics with the paper's numbers, a table for each place; what to make of it; and differences."""
-    text = _legend(table)
+    text, recipes = _legend(table), _recipes(runs)
     for place in PLACES:
         here, rows = table.at(place), [row for row in compared if at_place(tuple(row.cells), place)]
         if here.metrics:
-            text += f"<h3>{HEADINGS[place]}</h3>{_numbers(here, place)}"
+            text += f"<h3>{HEADINGS[place]}</h3>{_numbers(here, place, recipes)}"
             text += _differences(here.metrics, rows, place) if rows else ""
     return text + _notes(table, runs)
 
 
-def _numbers(table: Table, place: Place) -> str:
-    head, first = _head(table.metrics, "recipe")
+def _recipes(runs: Sequence[Shown]) -> dict[str, Recipe]:
+    """Of rows, by the names that tables give them."""
+    return {
+        name: run.recipe
+        for run in runs
+        for name in (run.results["recipe"], f"{run.results['recipe']} ({run.results['scale']})")
+    }
+
+
+def _numbers(table: Table, place: Place, recipes: Mapping[str, Recipe]) -> str:
+    head, first = _head(table.metrics, "recipe", "told")
+    rival = rivals(table, recipes)
     body = []
     for row in table.rows:
         seeds = f"{len(row.seeds)} seeds: {', '.join(map(str, row.seeds))}" if len(row.seeds) > 1 else ""
-        cells = "".join(f"<td{_first(m in first)}>{_cell(m, row.cells[m])}</td>" for m in table.metrics)
+        cells = f"<td>{told(recipes[row.name]) if row.name in recipes else '–'}</td>" + "".join(
+            f"<td{_first(m in first)}>{_cell(m, row.cells[m])}{RIVAL if rival.get(m) == row.name else ''}</td>"
+            for m in table.metrics
+        )
         under = f'<span class="under">{seeds}</span>' if seeds else ""
         body.append(f'<tr><th scope="row">{label(row.name)}{under}</th>{cells}</tr>')
         if any(row.cells[m].paper for m in table.metrics):
             cells = "".join(
                 f"<td{_first(m in first)}>{escape(paper_text(m, row.cells[m]))}</td>" for m in table.metrics
             )
-            body.append(f'<tr class="paper"><th scope="row">in the paper</th>{cells}</tr>')
+            body.append(f'<tr class="paper"><th scope="row">in the paper</th><td></td>{cells}</tr>')
     return _scrolling(f"{head}<tbody>{''.join(body)}</tbody>", f"Comparison, {place} the head")
 
 
-def _head(metrics: Sequence[str], corner: str) -> tuple[str, set[str]]:
+def _head(metrics: Sequence[str], *corners: str) -> tuple[str, set[str]]:
     """Two lines of headings over columns of one place, and the metrics that begin a group."""
     groups = [(name, list(members)) for name, members in groupby(metrics, lambda m: parse(m).short_group)]
     first = {members[0] for _, members in groups}
     top = "".join(f'<th scope="colgroup" colspan="{len(m)}">{escape(clean(name))}</th>' for name, m in groups)
     sub = "".join(_column(m, is_first=m in first) for m in metrics)
-    corner = f'<th class="name" rowspan="2" scope="col">{corner}</th>'
+    corner = "".join(f'<th class="name" rowspan="2" scope="col">{each}</th>' for each in corners)
     return f"<thead><tr>{corner}{top}</tr><tr>{sub}</tr></thead>", first
 
 
@@ -132,7 +149,8 @@ def _differences(metrics: Sequence[str], rows: Sequence[Compared], place: Place)
     )
     text = (
         "<p>Differences to the first row on the same test samples, mean over all seeds, with 95 % intervals (bootstrap "
-        "over the samples). <b>Bold</b> is a gain, <em>italics</em> are a loss: the interval lies on one side of 0.</p>"
+        f"over {drawn_from(rows, 'samples')}). <b>Bold</b> is a gain, <em>italics</em> are a loss: the interval lies "
+        "on one side of 0.</p>"
     )
     return text + _scrolling(f"{head}<tbody>{body}</tbody>", f"Differences, {place} the head")
 
@@ -152,7 +170,10 @@ def _legend(table: Table) -> str:
     if marked:
         second = any(cell.second for row in table.rows for cell in row.cells.values())
         text += "The best of a column is <b>bold</b>" + (", the second best <u>underlined</u>" if second else "") + ". "
-    return f"<p>{text}Arrows point to what is better.</p>"
+    return (
+        f"<p>{text}Arrows point to what is better. Told are the labels that training had; † is the best of the rows "
+        "that were told the same as RINCE.</p>"
+    )
 
 
 def _notes(table: Table, runs: Sequence[Shown]) -> str:

@@ -25,9 +25,11 @@ from rince.report.collect import Shown, collect
 from rince.report.differences import Compared, columns_of
 from rince.report.drawing import RUNS, Drawn, clean, group_marks, slug
 from rince.report.films import nearest_videos, without_picture
+from rince.report.mistakes import mistakes
 from rince.report.numbers import comparison, facts, full_table, protocols
+from rince.report.shared_levels import at_shared_levels
 from rince.report.tables import Table, compare, csv_text, headline, latex, markdown
-from rince.terminal import Tell, nobody
+from rince.terminal import Tell, mention, nobody
 from rince.train.setup import Brought
 
 WRITTEN = ".written"  # in figures/: names of what the report wrote there
@@ -44,7 +46,12 @@ class Report(NamedTuple):
 
 
 def write_report(
-    runs: list[Path], out: Path, *, brought: dict[Path, Brought] | None = None, tell: Tell = nobody
+    runs: list[Path],
+    out: Path,
+    *,
+    samples: int | None = None,
+    brought: dict[Path, Brought] | None = None,
+    tell: Tell = nobody,
 ) -> Report:
     """Writes `index.html`, `figures/` and the tables.
 
@@ -54,21 +61,24 @@ def write_report(
     Args:
         runs: folders of runs that `rince evaluate` has judged, all on the same test images or videos.
         out: folder to write to; made if need be.
+        samples: how many test samples the maps show; by default as many as keep the page small.
         brought: what runs were given as objects, by folder.
         tell: is told how far it is.
     """
     is_new = not out.exists()
     _make_folder(out)
     try:
-        shown = collect(runs, tell, brought)
+        shown, levels_note = at_shared_levels(collect(runs, tell, brought))
     except RinceError:
         if is_new:  # nothing was written yet: leave nothing behind
             (out / "figures").rmdir()
             out.rmdir()
         raise
+    if levels_note:
+        mention(levels_note)
     names = [f"{number}-{slug(run.label)}" for number, run in enumerate(shown, 1)]
     mapped = _first_of_each_row(shown)
-    rows = balanced_sample(shown[0].test.labels, sample_size(len(mapped)))
+    rows = balanced_sample(shown[0].test.labels, sample_size(len(mapped)) if samples is None else samples)
     maps = []
     for number, index in enumerate(mapped):
         tell(f"map of {shown[index].label}", number, len(mapped))
@@ -90,6 +100,7 @@ def write_report(
         ("training curves", lambda: _training(shown, names, drawn)),
         ("similarity matrices", lambda: _similarity(shown, names, drawn)),
         ("maps", lambda: _map(maps, [names[i] for i in mapped], rows, len(shown), drawn)),
+        ("mistakes", lambda: ("mistakes", "Mistakes", mistakes([shown[i] for i in mapped]))),
         ("precision and recall", lambda: _retrieval(shown, drawn)),
         *([("nearest videos", lambda: _nearest([shown[i] for i in mapped], len(shown), films))] if moves else []),
         *([("outliers", lambda: _outliers(shown, names, drawn))] if outliers or not moves else []),
@@ -151,7 +162,8 @@ def _compared(runs: Sequence[Shown], table: Table) -> list[Compared]:
         if all(seeds)
     }
     first, *others = (row.name for row in table.rows)
-    return differences.between(means, [(other, first) for other in others], table.metrics)
+    groups = {on: each for run in runs if run.queries for on, each in run.queries.groups.items()}
+    return differences.between(means, [(other, first) for other in others], table.metrics, groups)
 
 
 def _levels(run: Shown) -> list[dict[str, Any]]:

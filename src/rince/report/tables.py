@@ -22,10 +22,10 @@ from rince.evaluation.evidence import Place
 from rince.evaluation.metrics import parse
 from rince.evaluation.metrics.accuracy import PROBE
 from rince.evaluation.metrics.detection import AUROC
-from rince.evaluation.metrics.search import MAP, RECALL
+from rince.evaluation.metrics.search import ANCESTOR, CHANCE, HIERARCHICAL_AP, MAP, RECALL
 
 PLACES: tuple[Place, ...] = ("before", "after")
-USUAL = (PROBE, RECALL, MAP, AUROC)  # columns of a table that names none
+USUAL = (PROBE, RECALL, CHANCE, MAP, HIERARCHICAL_AP, ANCESTOR, AUROC)  # columns of a table that names none
 ARROWS = {"up": " ↑", "down": " ↓", None: ""}
 
 
@@ -38,7 +38,7 @@ class PaperNumber(NamedTuple):
 
 @dataclass(frozen=True)
 class Cell:
-    """A metric of a row: over its seeds, and what the paper says."""
+    """A metric of a row: over its seeds, or over several sets, and what the paper says."""
 
     values: tuple[float, ...]
     paper: PaperNumber | None = None
@@ -140,7 +140,8 @@ def beside_the_paper(table: str, results: dict[str, list[dict[str, Any]]]) -> Ta
     """A table of the paper, its rows in its order, with ours where there are any; or one that is not in the paper.
 
     The paper's columns are of features before the head; columns of ours and the same after the head follow them, as far
-    as they were measured. A table that names no columns has accuracy, R@1 and mAP of every level, and AUROC.
+    as they were measured. A table that names no columns has accuracy, R@1 with its chance and mAP of every level, what
+    judges the hierarchy as a whole, and AUROC.
 
     Args:
         table: its name in `paper_numbers.yaml`.
@@ -175,20 +176,22 @@ def _refuse_different_data(results: Sequence[tuple[str, dict[str, Any]]]) -> Non
 
 def _row(name: str, group: list[dict[str, Any]], metrics: Sequence[str], table: str | None, row: str | None) -> Row:
     cells = {
-        metric: Cell(
-            tuple(value for result in group if (value := _value(result["metrics"], metric)) is not None),
-            paper_number(table, row, metric),
-        )
+        metric: Cell(_values([result["metrics"] for result in group], metric), paper_number(table, row, metric))
         for metric in metrics
     }
     versions = sorted({str(result.get("rince", "unknown")) for result in group})
     return Row(name, tuple(result["seed"] for result in group), cells, tuple(versions))
 
 
-def _value(metrics: dict[str, float], metric: str) -> float | None:
-    """A number of a run; with a `*` in its name, the mean over all that it fits."""
-    found = [metrics[name] for name in fitting(metrics, metric)]
-    return statistics.fmean(found) if found else None
+def _values(runs: Sequence[dict[str, float]], metric: str) -> tuple[float, ...]:
+    """A number of every run; with a `*` in its name, of every set that it fits, each the mean over the runs.
+
+    The paper's ± of such a number is over the sets.
+    """
+    if "*" not in metric:
+        return tuple(metrics[metric] for metrics in runs if metric in metrics)
+    sets = dict.fromkeys(name for metrics in runs for name in fitting(metrics, metric))
+    return tuple(statistics.fmean(metrics[name] for metrics in runs if name in metrics) for name in sets)
 
 
 def fitting(names: Iterable[str], metric: str) -> list[str]:
@@ -199,6 +202,8 @@ def fitting(names: Iterable[str], metric: str) -> list[str]:
 def _marked(rows: list[Row], metrics: Sequence[str]) -> list[Row]:
     marks: dict[tuple[int, str], Cell] = {}
     for metric in metrics:
+        if parse(metric).metric.direction is None:
+            continue
         means = {i: row.cells[metric].mean for i, row in enumerate(rows) if row.cells[metric].values}
         highest_first = parse(metric).metric.direction != "down"
         order = sorted({mean for mean in means.values() if mean is not None}, reverse=highest_first)
@@ -213,13 +218,16 @@ def _marked(rows: list[Row], metrics: Sequence[str]) -> list[Row]:
 
 
 def stamp(table: Table) -> str:
-    """A sentence that says which version of rince made the numbers, and that there are several; empty without any."""
+    """A sentence that says which version of rince made the numbers, and that there are several; empty without any.
+
+    A release and what led to it (`0.2.0.dev0`) are one: numbers that change are listed under the release.
+    """
     by_version: dict[str, list[str]] = {}
     for row in table.rows:
         for version in row.versions:
             by_version.setdefault(version, []).append(row.name)
-    if len(by_version) < 2:
-        return "".join(f"Numbers by rince {version}." for version in by_version)
+    if len({version.partition(".dev")[0] for version in by_version}) < 2:
+        return f"Numbers by rince {' and '.join(sorted(by_version))}." if by_version else ""
     told = "; ".join(f"{version} ({', '.join(names)})" for version, names in sorted(by_version.items()))
     told = " ".join(told.split())  # one line, whatever a row is called
     return f"Numbers by different versions of rince, which may not compare: {told}. `rince evaluate` makes them anew."

@@ -35,7 +35,7 @@ class Step(NamedTuple):
         sizes: how many samples every process gets.
         ids: `(samples,)`, of this process.
         classes: `(samples,)`, their labels.
-        views: as many as the method needs; the query's is the first.
+        views: as many as the method needs; the query's is the first. At steps that are watched, more after them.
         present: `(samples, views)` bool, which of them a sample has; None if all.
     """
 
@@ -59,6 +59,7 @@ class Feed:
         process: number of this process, of `processes`.
         workers: that load ahead what is not in memory; 0 for none but the one that asks.
         numbers: of the views to make.
+        watched: numbers of further views, which are made every `watched_every` steps, for the log.
     """
 
     def __init__(
@@ -72,14 +73,17 @@ class Feed:
         processes: int = 1,
         workers: int = 0,
         numbers: Sequence[int] = (QUERY_VIEW, KEY_VIEW),
+        watched: Sequence[int] = (),
+        watched_every: int = 1,
     ) -> None:
         self.source, self.order, self.seed, self.device = source, order, seed, device
         self.process, self.processes, self.workers, self.numbers = process, processes, workers, tuple(numbers)
+        self.watched, self.watched_every = tuple(watched), watched_every
         self.classes = source.labels.to(device)
 
     def steps(self, first: int, stop: int) -> Iterator[Step]:
         """Steps `first` to `stop`, counted over the whole run."""
-        return self._made(range(first, stop), self.parts)
+        return self._made(range(first, stop), self.parts, self.watched)
 
     def held_out_steps(self, ids: Tensor) -> Iterator[Step]:
         """Samples that are not trained on, their views always the same."""
@@ -97,8 +101,12 @@ class Feed:
         epoch, within = divmod(step, self.order.steps_per_epoch)
         return epoch, self.order.ids(epoch, within).tensor_split(self.processes)
 
-    def _made(self, steps: range, parts: FindParts) -> Iterator[Step]:
-        wanted = ((epoch, shares[self.process]) for epoch, shares in map(parts, steps))
+    def _made(self, steps: range, parts: FindParts, watched: tuple[int, ...] = ()) -> Iterator[Step]:
+        def key(step: int) -> tuple[int, Tensor, tuple[int, ...]]:
+            epoch, shares = parts(step)
+            return epoch, shares[self.process], self.numbers + (() if step % self.watched_every else watched)
+
+        wanted = map(key, steps)
         for step, loaded in zip(steps, self._loaded(wanted), strict=True):
             epoch, shares = parts(step)
             made = self.source.finish(loaded, self.device)
@@ -106,22 +114,22 @@ class Feed:
             sizes = [len(share) for share in shares]
             yield Step(epoch, step, sizes, ids, self.classes[ids], made.views, made.present)
 
-    def _loaded(self, wanted: Iterable[tuple[int, Tensor]]) -> Iterator[Any]:
+    def _loaded(self, wanted: Iterable[tuple[int, Tensor, tuple[int, ...]]]) -> Iterator[Any]:
         workers = 0 if self.source.in_memory else self.workers
         if self.source.in_processes and workers:
             # The loader hands a key to each process in turn and gives back what they make in the order of the keys.
             return iter(DataLoader(_Keyed(self._load), sampler=wanted, batch_size=None, num_workers=workers))
         return made_ahead(self._load, wanted, workers)
 
-    def _load(self, key: tuple[int, Tensor]) -> Any:
-        epoch, ids = key
-        return self.source.load(ids, self.numbers, seed=self.seed, epoch=epoch)
+    def _load(self, key: tuple[int, Tensor, tuple[int, ...]]) -> Any:
+        epoch, ids, numbers = key
+        return self.source.load(ids, numbers, seed=self.seed, epoch=epoch)
 
 
 class _Keyed(Dataset[Any]):
     """A data set of torch's whose index is a key of ours."""
 
-    def __init__(self, load: Callable[[tuple[int, Tensor]], Any]) -> None:
+    def __init__(self, load: Callable[[tuple[int, Tensor, tuple[int, ...]]], Any]) -> None:
         self.load = load
 
     def __getitem__(self, key: Any) -> Any:

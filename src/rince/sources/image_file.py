@@ -29,6 +29,7 @@ from rince.sources.orientation import (
 # Nothing else is tried: Pillow would start other programs for some formats (EPS).
 FORMATS = ("PNG", "JPEG", "BMP", "GIF", "PPM", "TIFF", "WEBP")
 JPEG = b"\xff\xd8\xff"  # how one begins
+ENDS = ((JPEG, b"\xff\xd9"), (b"\x89PNG", b"IEND"))  # how the usual ones begin, and end but for a few bytes
 GRAY = {"1", "L"}
 SHRINKAGES = (8, 4, 2)  # that JPEG decodes to
 PLAIN = {"YCbCr": "RGB", "Gray": "GRAY"}  # colours of a JPEG, and what they are decoded to
@@ -38,6 +39,10 @@ DEEP = {"I", "F", "I;16", "I;16B", "I;16L", "I;16N"}
 LOST = ("premature end of data segment", "bad Huffman code", "bad arithmetic code", "instead of RST")
 LEFT_OVER = "extraneous bytes before marker"
 Pixels = np.ndarray[tuple[int, int, int], np.dtype[np.uint8]]
+
+
+class NotGivenError(DataError):
+    """A file that the system does not give now. That says nothing of what is in it, so it is never left out for it."""
 
 
 class OpenedImage:
@@ -56,7 +61,7 @@ class OpenedImage:
         self._name = name
         self._image: Image.Image | None = None
         with self._named_errors():
-            self._encoded = item if isinstance(item, bytes) else item.read_bytes()
+            self._encoded = item if isinstance(item, bytes) else self._read(item)
             self._plain = _plain_jpeg(self._encoded)
             self._stored = self._plain[:2] if self._plain else self._by_pillow().size[::-1]
             self._orientation = self._noted_orientation()
@@ -68,6 +73,14 @@ class OpenedImage:
     def __exit__(self, *_: object) -> None:
         if self._image is not None:
             self._image.close()
+
+    def _read(self, path: Path) -> bytes:
+        try:
+            return path.read_bytes()
+        except OSError as error:
+            raise NotGivenError(
+                f"{self._name} cannot be read: {error.strerror or error}; try again, or take it out"
+            ) from None
 
     def _by_pillow(self) -> Image.Image:
         if self._image is None:
@@ -82,6 +95,10 @@ class OpenedImage:
             return png_orientation(self._encoded)
         # Pillow itself turns a TIFF.
         return UPRIGHT if image.format == "TIFF" else exif_orientation(image.info.get("exif", b""))
+
+    def ends_whole(self) -> bool:
+        """Whether the last bytes are those that such an image ends with; False where that cannot be told."""
+        return any(self._encoded.startswith(first) and last in self._encoded[-16:] for first, last in ENDS)
 
     def shrinkage(self, shortest: int, size: int) -> int:
         """By how much to shrink while decoding: 1, 2, 4 or 8. JPEG leaves out what only the finest details need.

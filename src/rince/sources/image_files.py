@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -19,18 +19,20 @@ from torch import Tensor
 
 from rince.errors import DataError
 from rince.files import file_digest_once, file_digests_once, fingerprint_of, readable
-from rince.hierarchy.levels import column_paths, no_own_paths
+from rince.hierarchy.levels import NoLevelsError, column_paths, no_own_paths
 from rince.ranks import even_paths
 from rince.sources.folders import files_below, listed
 from rince.sources.image_file import OpenedImage, Pixels
-from rince.sources.source import Made, Preview, Source
+from rince.sources.source import Made, Preview, Source, left_out_notes
 from rince.sources.splits import SPLITS, chosen_classes, lower_places, places_in_class, split_folders
-from rince.terminal import shown_progress
+from rince.terminal import counted, shown_progress
 from rince.views.centre import resized_sides
 from rince.views.pixels import Cropped, PixelViews, with_channels
 from rince.views.tensors import ViewParameters, joined
 
-SUFFIXES = {".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"}
+# Of photographs, as phones and cameras write them: never passed over without a word.
+UNREAD = {".arw", ".avif", ".cr2", ".cr3", ".dng", ".heic", ".heif", ".jp2", ".jxl", ".nef", ".orf", ".raf", ".rw2"}
+SUFFIXES = {".bmp", ".gif", ".jfif", ".jpe", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"}
 OPEN = 128  # images at a time: enough to draw for many at once; encoded, they lie in memory
 UNLABELLED = ("image",)  # the one class of images that have no label
 
@@ -93,6 +95,7 @@ class Images(Source):
         folder_paths: the folders of every class from the top down, if they are nested, else None; all of one length.
         source: where the images come from, for messages.
         remarks: what a person should know of them.
+        left_out: names of images that are not among them, each with the reason.
         maker: what makes views of them; None for images that are only looked at.
     """
 
@@ -105,6 +108,7 @@ class Images(Source):
     folder_paths: tuple[tuple[str, ...], ...] | None = None
     source: str = "images"
     remarks: tuple[str, ...] = ()
+    left_out: tuple[tuple[str, str], ...] = ()
     maker: PixelViews | None = None
 
     @property
@@ -124,7 +128,8 @@ class Images(Source):
             return list(self.folder_paths)
         if taxonomy == "column" and self.superclasses is not None:
             return column_paths(self.class_names, self.superclasses, self.superclass_names, self.source)
-        raise no_own_paths(taxonomy, self.source)
+        lacking = no_own_paths(taxonomy, self.source)
+        raise NoLevelsError(str(lacking)) if taxonomy == "folders" else lacking
 
     def for_probe(self) -> Images:
         """Crop and flip alone."""
@@ -164,7 +169,10 @@ class ImageFiles(Images):
                     parameters.append(made)
                 boxes = torch.stack([parameters[-1].boxes for parameters in drawn], dim=1).tolist()
                 for image, of_views, out in zip(opened, boxes, crops[start : start + OPEN], strict=True):
-                    cut(image, of_views, out)
+                    try:
+                        cut(image, of_views, out)
+                    except DataError as error:
+                        raise DataError(f"{error}, or start again with --check, which leaves out all such") from None
         return Cropped(crops, [joined(parameters) for parameters in drawn])
 
     def finish(self, loaded: Cropped, device: torch.device) -> Made:
@@ -203,9 +211,10 @@ class ImageFiles(Images):
 
     def notes(self) -> list[str]:
         """That they are resized, and remarks."""
+        told = [*left_out_notes(self), *self.remarks]
         if self.maker is None:
-            return list(self.remarks)
-        return [f"{len(self):,} images of several sizes, resized to {self.maker.size}", *self.remarks]
+            return told
+        return [f"{len(self):,} images, resized to {self.maker.size}", *told]
 
     def pixels(self, index: int) -> Pixels:
         """One image as uint8 `(1, height, width)` if it is grayscale, else `(3, height, width)`."""
@@ -232,7 +241,7 @@ class ImageFiles(Images):
                 f"limit {limit} keeps nothing of {self.source!r}: it asks for one image of each of the first {more} "
                 f"of {len(self.class_names)} classes, and these have none; ask for at least {len(self.class_names)}"
             )
-        return self._some(kept.nonzero()[:, 0])
+        return self.some(kept.nonzero()[:, 0])
 
     def part(self, part: slice, split: str) -> ImageFiles:
         """Some of the images of every class, as if they were a split of this name."""
@@ -242,7 +251,7 @@ class ImageFiles(Images):
         kept = chosen[places].nonzero()[:, 0]
         if len(kept) == 0:
             raise DataError(f"split {split!r} of {self.source!r} is empty: no class has so many images")
-        return replace(self._some(kept), split=split)
+        return replace(self.some(kept), split=split)
 
     def of_classes(self, wanted: Sequence[str], list_name: str) -> ImageFiles:
         """The images of these classes, which keep their order and get new labels from 0.
@@ -256,14 +265,15 @@ class ImageFiles(Images):
         )
         paths = self.folder_paths
         return replace(
-            self._some(kept),
+            self.some(kept),
             labels=labels,
             class_names=tuple(self.class_names[label] for label in chosen),
             superclasses=None if self.superclasses is None else self.superclasses[chosen],
             folder_paths=None if paths is None else tuple(paths[label] for label in chosen),
         )
 
-    def _some(self, kept: Tensor) -> ImageFiles:
+    def some(self, kept: Tensor) -> ImageFiles:
+        """The images of these rows."""
         rows = torch.arange(len(self)) if self.rows is None else self.rows
         return replace(self, items=SomeOf(self.items, kept.tolist()), labels=self.labels[kept], rows=rows[kept])
 
@@ -320,13 +330,12 @@ def read_folder(source: str, split: str) -> ImageFiles:
     found = {name: list(_scan(top, (), source, ())) for name, top in tops.items()}
     lower = lower_places({name: {path for path, _ in images} for name, images in found.items()})
     found = {name: [(lower.get(path, path), image) for path, image in images] for name, images in found.items()}
-    chosen = found[SPLITS.get(split, split)]
     top = tops[SPLITS.get(split, split)]
+    everything = found[SPLITS.get(split, split)]
+    chosen = [(path, image) for path, image in everything if _is_read(image)]
     if not chosen:
-        raise DataError(
-            f"split {split!r} of {source!r} is empty: no file under {str(top)!r} ends in {' '.join(sorted(SUFFIXES))}"
-        )
-    paths = sorted({path for images in found.values() for path, _ in images})
+        raise DataError(f"split {split!r} of {source!r} is empty: {_none_is_read(top, len(everything))}")
+    paths = sorted({path for images in found.values() for path, image in images if _is_read(image)})
     shared = Counter(path[-1] for path in paths)
     names = tuple(path[-1] if shared[path[-1]] == 1 else "/".join(path) for path in paths)
     index = {path: number for number, path in enumerate(paths)}
@@ -337,6 +346,7 @@ def read_folder(source: str, split: str) -> ImageFiles:
         folder_paths=tuple(even_paths(paths)) if max(map(len, paths)) > 1 else None,
         source=source,
         split=split,
+        left_out=_not_read((image for _, image in everything), source),
         remarks=tuple(
             f"{'/'.join(path)} of one split and {'/'.join(place)} of another are taken for one class"
             for path, place in lower.items()
@@ -350,13 +360,18 @@ def find_images(source: str) -> ImageFiles:
     if root.is_file():
         files = [root]
     elif root.is_dir():
-        files = sorted(path for path in files_below(root) if path.suffix.lower() in SUFFIXES)
+        files = sorted(path for path in files_below(root) if path.suffix.lower() in SUFFIXES | UNREAD)
     else:
         raise DataError(f"there is no file and no folder {source!r}; give an image or a folder of images")
+    left_out, files = _not_read(files, source), [path for path in files if root.is_file() or _is_read(path)]
     if not files:
-        raise DataError(f"no file under {source!r} ends in {' '.join(sorted(SUFFIXES))}")
+        raise DataError(_none_is_read(root, len(left_out)))
     return ImageFiles(
-        items=files, labels=torch.zeros(len(files), dtype=torch.int64), class_names=UNLABELLED, source=source
+        items=files,
+        labels=torch.zeros(len(files), dtype=torch.int64),
+        class_names=UNLABELLED,
+        source=source,
+        left_out=left_out if root.is_dir() else (),
     )
 
 
@@ -369,7 +384,8 @@ def _scan(
         raise DataError(f"folder {str(folder)!r} of {source!r} is a link to a folder above it; take the link out")
     with listed(folder) as listing:
         entries = sorted((entry for entry in listing if not entry.name.startswith(".")), key=lambda entry: entry.name)
-    images = [folder / e.name for e in entries if os.path.splitext(e.name)[1].lower() in SUFFIXES and e.is_file()]
+    known = SUFFIXES | UNREAD
+    images = [folder / e.name for e in entries if os.path.splitext(e.name)[1].lower() in known and e.is_file()]
     below = [
         pair
         for entry in entries
@@ -388,6 +404,30 @@ def _scan(
         )
     yield from ((path, image) for image in images)
     yield from below
+
+
+def _is_read(path: Path) -> bool:
+    return path.suffix.lower() not in UNREAD
+
+
+def _none_is_read(folder: Path, unread: int) -> str:
+    """Why a folder gives no image.
+
+    Args:
+        folder: that was looked through.
+        unread: files that are images of kinds that are not read.
+    """
+    what = f"; convert the {counted(unread, 'file')} of other kinds of images to JPEG or PNG" if unread else ""
+    return f"no file under {str(folder)!r} ends in {' '.join(sorted(SUFFIXES))}{what}"
+
+
+def _not_read(files: Iterable[Path], source: str) -> tuple[tuple[str, str], ...]:
+    """Names of photographs of kinds that are not read, each with what to do."""
+    return tuple(
+        (_below(path, source), f"ends in {path.suffix}, which is not read; convert it to JPEG or PNG")
+        for path in files
+        if not _is_read(path)
+    )
 
 
 def _digest(item: Path | bytes) -> str:

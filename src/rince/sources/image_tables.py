@@ -17,6 +17,7 @@ from torch import Tensor
 
 from rince.errors import DataError
 from rince.sources.image_files import UNLABELLED, ArrowImages, ImageFiles
+from rince.sources.sealed_tables import read_columns
 from rince.sources.splits import SPLITS
 from rince.sources.tables import Reader, Split, find_column, first_line, kept_names
 
@@ -50,7 +51,7 @@ def _read_parquet(parts: list[Path], columns: list[str]) -> pa.Table:
         try:
             with pq.ParquetFile(path) as file:
                 there = [name for name in file.schema_arrow.names if name in columns]
-                tables.append(file.read(columns=there) if columns else file.schema_arrow.empty_table())
+                tables.append(read_columns(file, there) if columns else file.schema_arrow.empty_table())
         except (pa.ArrowException, OSError) as error:
             raise DataError(f"{str(path)!r} does not read as parquet ({first_line(error)}); fetch it again") from error
     try:

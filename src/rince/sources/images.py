@@ -21,12 +21,14 @@ from torch import Tensor
 from rince.config import DataSettings
 from rince.errors import ConfigError, DataError
 from rince.hierarchy.class_lists import read_class_list
+from rince.sources.image_file import NotGivenError
 from rince.sources.image_files import ImageFiles, Images, find_images, read_folder
 from rince.sources.image_tables import parquet_files, parquet_splits, read_tables
-from rince.sources.part import TestPart, with_test_part
-from rince.sources.source import InMemory, Preview, Source
+from rince.sources.part import TestPart, others, with_test_part
+from rince.sources.source import InMemory, Preview, Source, left_out_notes
 from rince.sources.splits import split_folders, split_part
 from rince.sources.tables import HUB_NAME, hub_splits
+from rince.sources.unreadable import Check, reason_of, without, without_unreadable
 from rince.views.centre import ROOM
 from rince.views.pixels import PixelViewSettings, with_channels
 
@@ -36,7 +38,7 @@ MEMORY = 4 * 2**30  # … if all of them take no more bytes than this
 
 
 class ImageData(DataSettings):
-    """`data.kind=images`."""
+    """`data.kind=images`: class folders, parquet, or a set on the hub."""
 
     view_settings: ClassVar[type[PixelViewSettings]] = PixelViewSettings
     input_name: ClassVar[str] = "images"
@@ -45,10 +47,16 @@ class ImageData(DataSettings):
     source: str = Field(
         description="embedded data (fashion), a local folder or parquet, or a hub name (uoft-cs/cifar100)"
     )
-    image_column: str | None = Field(None, description="found by itself where obvious")
-    label_column: str | None = Field(None, description="found by itself where obvious")
+    image_column: str | None = Field(
+        None, description="of the images in parquet or on the hub; found by itself where obvious"
+    )
+    label_column: str | None = Field(None, description="of their classes; found by itself where obvious")
     superclass_column: str | None = Field(None, description="needed for taxonomy: column")
     test_part: TestPart = 0.2
+    check: Check = Field(
+        "header", description="how each file is looked at once, before all else: its header, or decode all of it"
+    )
+    strict: bool = Field(False, description="refuse images that cannot be read; else they are left out and listed")
 
     def open(self, split: str, views: PixelViewSettings, *, own_keys: int | None = None) -> Source:  # noqa: ARG002
         """The images of a split; of the training split, those that are trained on."""
@@ -64,6 +72,8 @@ class ImageData(DataSettings):
             superclass_column=self.superclass_column,
             classes=self.classes,
             limit=limit,
+            check=self.check,
+            strict=self.strict,
         )
         maker = views.build()
         if isinstance(images, MemoryImages) and images.images.shape[1] > len(maker.mean):  # gray becomes RGB
@@ -91,12 +101,18 @@ class ImageData(DataSettings):
         path = Path(place)
         is_table = path.suffix.lower() == ".parquet" or (path.is_dir() and next(parquet_files(path), None))
         elsewhere = place in EMBEDDED or (not path.exists() and re.fullmatch(HUB_NAME, place))
-        images = load_any(place, self.test_split) if is_table or elsewhere else find_images(place)
+        images: Images
+        if is_table or elsewhere:
+            images = load_any(place, self.test_split, check=self.check, strict=self.strict)
+        else:
+            images = without_unreadable(find_images(place), self.check, strict=self.strict)
         return replace(images, maker=views.build())
 
     def outliers(self, place: str, views: PixelViewSettings, *, classes: str | None = None) -> Images:
         """The test images there, whatever they are labelled; of all classes or some."""
-        return replace(load_any(place, self.test_split, classes), maker=views.build())
+        return replace(
+            load_any(place, self.test_split, classes, check=self.check, strict=self.strict), maker=views.build()
+        )
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -141,9 +157,10 @@ class MemoryImages(InMemory, Images):
     def notes(self) -> list[str]:
         """How large they are, if the encoder gets them in another size; and remarks."""
         height, width = self.images.shape[-2:]
+        told = [*left_out_notes(self), *self.remarks]
         if self.maker is None or (height, width) == (self.maker.size,) * 2:
-            return list(self.remarks)
-        return [f"{len(self):,} images of {height} × {width}, resized to {self.maker.size}", *self.remarks]
+            return told
+        return [f"{len(self):,} images of {height} × {width}, resized to {self.maker.size}", *told]
 
 
 def load_images(
@@ -155,8 +172,10 @@ def load_images(
     superclass_column: str | None = None,
     classes: str | None = None,
     limit: int | None = None,
+    check: Check = "header",
+    strict: bool = False,
 ) -> MemoryImages | ImageFiles:
-    """Reads one split.
+    """Reads one split; images that cannot be read are left out, and are in its `left_out`.
 
     Args:
         source: the name of embedded data (`fashion`), a local path, or a hub name such as `uoft-cs/cifar100`, tried in
@@ -170,6 +189,8 @@ def load_images(
         classes: take these classes only: a list that ships, such as `imagenet100`, or a text file.
         limit: keep the first `limit / classes` samples of every class, in their order. If that is not whole, the first
             `limit % classes` classes give one more; a class with fewer samples gives them all.
+        check: how files are looked at: their header, or all of them decoded.
+        strict: refuse what cannot be read.
 
     Returns:
         An `MemoryImages` if all images have one size of at most 96 × 96 pixels and fit into 4 GB, else `ImageFiles`.
@@ -178,22 +199,27 @@ def load_images(
         raise ConfigError(f"limit must be at least 1, got {limit}; leave it out to keep all images")
     name, part = split_part(split)
     encoded = _encoded(source, name, (image_column, label_column, superclass_column))
+    encoded = without_unreadable(encoded, check, strict=strict)
     if part is not None:
         encoded = encoded.part(part, split)
     if classes is not None:
         encoded = encoded.of_classes(read_class_list(classes), classes)
     if limit is not None:
         encoded = encoded.limited(limit)
-    return _in_memory(encoded) or encoded
+    return _in_memory(encoded, strict=strict)
 
 
-def load_any(source: str, split: str, classes: str | None = None) -> MemoryImages | ImageFiles:
+def load_any(
+    source: str, split: str, classes: str | None = None, *, check: Check = "header", strict: bool = False
+) -> MemoryImages | ImageFiles:
     """Images whose labels do not matter: of the split, else of test or val, else all there are.
 
     Args:
         source: as `load_images` takes it; labels are not needed, so it may also be a folder of images in any order.
         split: to try first.
         classes: take these classes only, as in `load_images`.
+        check: as in `load_images`.
+        strict: likewise.
     """
     path = Path(source)
     problem: DataError | None = None
@@ -209,9 +235,10 @@ def load_any(source: str, split: str, classes: str | None = None) -> MemoryImage
         if not path.is_dir() or next(parquet_files(path), None):
             raise problem
         encoded = find_images(source)
+    encoded = without_unreadable(encoded, check, strict=strict)
     if classes is not None:
         encoded = encoded.of_classes(read_class_list(classes), classes)
-    return _in_memory(encoded) or encoded
+    return _in_memory(encoded, strict=strict)
 
 
 def image_splits(source: str) -> set[str]:
@@ -254,20 +281,36 @@ def _encoded(
     )
 
 
-def _in_memory(encoded: ImageFiles) -> MemoryImages | None:
-    """All images as one tensor, or None if they differ in size or are too large."""
-    first = encoded.pixels(0)
-    _, height, width = first.shape
-    if max(height, width) > SMALL or 3 * height * width * len(encoded) > MEMORY:
-        return None
-    images = np.empty((len(encoded), *first.shape), dtype=np.uint8)
+def _in_memory(encoded: ImageFiles, *, strict: bool) -> MemoryImages | ImageFiles:
+    """All images as one tensor; encoded as they are if they differ in size or are too large."""
+    images = np.empty((0, 1, 0, 0), dtype=np.uint8)
+    bad: dict[int, str] = {}
     for index in range(len(encoded)):
-        pixels = encoded.pixels(index)
-        if pixels.shape[1:] != (height, width):
-            return None
+        try:
+            pixels = encoded.pixels(index)
+        except NotGivenError:
+            raise
+        except DataError as error:
+            bad[index] = reason_of(error, encoded, index)
+            continue
+        _, height, width = pixels.shape
+        if images.size == 0:
+            if max(height, width) > SMALL or 3 * height * width * len(encoded) > MEMORY:
+                break
+            images = np.empty((len(encoded), *pixels.shape), dtype=np.uint8)
+        if images.shape[2:] != (height, width):
+            break
         if len(pixels) > images.shape[1]:  # the first image in colour; the gray ones before it become RGB
             images = np.repeat(images, 3, axis=1)
         images[index] = pixels
+    else:
+        kept = others(torch.tensor(list(bad), dtype=torch.int64), len(encoded))
+        encoded = without(encoded, bad, strict=strict)
+        return _as_tensor(encoded, np.ascontiguousarray(images[kept.numpy()]) if bad else images)
+    return without(encoded, bad, strict=strict)
+
+
+def _as_tensor(encoded: ImageFiles, images: np.ndarray[Any, np.dtype[np.uint8]]) -> MemoryImages:
     labels = encoded.labels
     digest = hashlib.sha256(repr((images.shape, encoded.class_names)).encode())
     digest.update(images.data)
@@ -282,5 +325,6 @@ def _in_memory(encoded: ImageFiles) -> MemoryImages | None:
         fingerprint=digest.hexdigest(),
         source=encoded.source,
         remarks=encoded.remarks,
+        left_out=encoded.left_out,
         names=tuple(map(encoded.name, range(len(encoded)))) if encoded.file(0) is not None else (),
     )

@@ -9,7 +9,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from rince.draws import ORDER, uniform
+from rince.draws import BALANCED_CLASSES, ORDER, uniform
 from rince.errors import DataError
 
 HELD_OUT_EPOCH = -1  # an epoch no training has: what the views of samples that are held out draw
@@ -106,6 +106,47 @@ class OrderOfSome:
     def ids(self, epoch: int, step: int) -> Tensor:
         """Sample ids of a step of an epoch."""
         return self.kept[self.order.ids(epoch, step)]
+
+
+@dataclass(frozen=True)
+class BalancedOrder:
+    """Batches to which every class gives as many samples as any other, as near as whole numbers allow.
+
+    Classes take turns, in an order of its own in every round; and the samples of a class do, so that a small class
+    repeats its samples in an epoch and a large one has some left over.
+
+    Args:
+        labels: `(samples,)` classes.
+        batch: how many make a batch, over all processes.
+        seed: of the order.
+    """
+
+    labels: Tensor
+    batch: int
+    seed: int
+
+    def __post_init__(self) -> None:
+        if self.steps_per_epoch == 0:
+            raise DataError(f"{len(self.labels)} samples make no batch of {self.batch}; use a smaller train.batch")
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """How many batches an epoch has: as many as the samples would fill."""
+        return len(self.labels) // self.batch
+
+    def ids(self, epoch: int, step: int) -> Tensor:
+        """Sample ids of a step of an epoch. Seekable: a function of seed, epoch and step."""
+        _, class_of, sizes = self.labels.unique(return_inverse=True, return_counts=True)
+        shuffled = permutation(len(self.labels), self.seed, epoch)
+        samples = shuffled[class_of[shuffled].argsort(stable=True)]  # class by class
+        turns = torch.arange(step * self.batch, (step + 1) * self.batch)
+        rounds, places = turns // len(sizes), turns % len(sizes)
+        classes = torch.empty_like(rounds)
+        for number in rounds.unique().tolist():
+            keys = uniform(self.seed, epoch, BALANCED_CLASSES, number * len(sizes) + torch.arange(len(sizes)), 1)[:, 0]
+            of_round = rounds == number
+            classes[of_round] = keys.argsort(stable=True)[places[of_round]]
+        return samples[(sizes.cumsum(0) - sizes)[classes] + rounds % sizes[classes]]
 
 
 class DrawnBatches:

@@ -35,8 +35,10 @@ class Part(Source):
     def __init__(self, whole: Source, rows: Tensor, set_aside: str = "") -> None:
         self.whole, self.part_rows, self.set_aside = whole, rows, set_aside
         self.source, self.class_names, self.labels = whole.source, whole.class_names, whole.labels[rows]
-        for name in ("thing", "in_memory", "in_processes", "knows_content", "copies", "at_once", "moves"):
+        for name in ("thing", "in_memory", "in_processes", "knows_content", "copies", "at_once", "moves", "left_out"):
             setattr(self, name, getattr(whole, name))
+        groups = whole.sample_groups
+        self.sample_groups = None if groups is None else tuple(groups[row] for row in rows.tolist())
 
     @property
     def fingerprint(self) -> str:
@@ -92,6 +94,11 @@ class Part(Source):
         """As of the whole."""
         return self.whole.place(int(self.part_rows[row]))
 
+    def digests(self) -> list[str]:
+        """As of the whole."""
+        whole = self.whole.digests()
+        return [whole[row] for row in self.part_rows.tolist()] if whole else []
+
     def own_paths(self, taxonomy: str) -> list[tuple[str, ...]]:
         """As of the whole."""
         return self.whole.own_paths(taxonomy)
@@ -108,6 +115,10 @@ class Part(Source):
         """As of the whole."""
         return self.whole.ahead()
 
+    def make(self, process: int, processes: int) -> None:
+        """As of the whole."""
+        self.whole.make(process, processes)
+
     def pretend(self) -> None:
         """As the whole."""
         self.whole.pretend()
@@ -119,16 +130,31 @@ def names_of(source: Source, rows: Sequence[int] | None = None) -> list[str]:
 
 
 def validation_rows(source: Source, share: float) -> Tensor:
-    """Rows, rising, of the training samples that are held out: `data.validation` of each class, by their names."""
+    """Rows, rising, of the training samples that are held out: `data.validation` of each class, by their names.
+
+    Where groups of samples are known, whole groups are, by the names of these: a sample that is held out has none of
+    its group among those that are trained on.
+    """
     if share == 0:
         return torch.empty(0, dtype=torch.int64)
-    rows = chosen_by_name(names_of(source), source.labels, share)
+    if source.sample_groups is None:
+        units, rows = f"{source.thing}s", chosen_by_name(names_of(source), source.labels, share)
+    else:
+        units, rows = f"groups of {source.thing}s", _of_chosen_groups(source.sample_groups, source.labels, share)
     if len(rows) == 0:
         raise DataError(
-            f"data.validation={share:g} holds out nothing of {source.source!r}: no class has two {source.thing}s; give "
+            f"data.validation={share:g} holds out nothing of {source.source!r}: no class has two {units}; give "
             "more of them, or data.validation=0"
         )
     return rows
+
+
+def _of_chosen_groups(groups: Sequence[str], labels: Tensor, share: float) -> Tensor:
+    """Rows, rising, of the samples of a share of every class's groups."""
+    label_of = dict(zip(groups, labels.tolist(), strict=True))
+    names = list(label_of)
+    chosen = {names[number] for number in chosen_by_name(names, torch.tensor(list(label_of.values())), share).tolist()}
+    return torch.tensor([row for row, group in enumerate(groups) if group in chosen], dtype=torch.int64)
 
 
 def others(rows: Tensor, number: int) -> Tensor:

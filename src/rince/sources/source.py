@@ -6,7 +6,10 @@ with a row for every sample; what the loop does with one is here, too.
 
 from __future__ import annotations
 
+import hashlib
+import itertools
 import os
+import unicodedata
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import cached_property
@@ -17,11 +20,12 @@ import torch
 from torch import Tensor
 
 from rince.devices import has_float64
-from rince.errors import ConfigError
+from rince.errors import ConfigError, DataError
 from rince.files import file_digests_once, readable
 from rince.hierarchy.levels import no_own_paths
 from rince.terminal import shown_progress
 
+NAMED = 5  # classes that a note names
 Batch = Tensor | dict[str, Tensor]
 
 
@@ -73,6 +77,11 @@ class Source(ABC):
     """Whether `film` gives anything."""
     set_aside: str = ""
     """What was taken out of the data before, in a sentence: a part that stands for the test split."""
+    left_out: tuple[tuple[str, str], ...] = ()
+    """Names of samples that cannot be read and are not among these, each with the reason."""
+    sample_groups: tuple[str, ...] | None = None
+    """For every sample the name of its group: those that were made together, such as pieces of one film, and tell
+    less than as many that were not. None if nothing is known of that."""
 
     source: str
     labels: Tensor
@@ -148,6 +157,11 @@ class Source(ABC):
         with shown_progress(self.source) as tell:  # the first reading of much data takes a while
             return file_digests_once(paths, folder_of(self.source), lambda done, of: tell("reading files", done, of))
 
+    def digests(self) -> list[str]:
+        """What tells every sample by its content from others of its kind; empty if nobody knows."""
+        texts = [self.text(row) for row in range(len(self))]
+        return self.contents or [text.strip() for text in texts if text is not None]
+
     def holds_the_same_as(self, other: Source) -> bool:
         """Whether a row is the same sample in both."""
         known = self.knows_content and other.knows_content and self.file(0) is None
@@ -176,6 +190,9 @@ class Source(ABC):
         """What has to be computed before the first step, and how long that takes: for the dry run."""
         return []
 
+    def make(self, process: int, processes: int) -> None:  # noqa: B027 - as below
+        """Computes the share of one of several processes of what `ahead` tells of, into the cache."""
+
     def pretend(self) -> None:  # noqa: B027 - most sources have nothing to compute
         """Takes made-up numbers for what `ahead` tells of: steps take as long with them."""
 
@@ -186,6 +203,7 @@ class Wrapped(Source):
     def __init__(self, inner: Source) -> None:
         self.inner = inner
         self.source, self.labels, self.class_names = inner.source, inner.labels, inner.class_names
+        self.left_out, self.sample_groups = inner.left_out, inner.sample_groups
         # Class variables elsewhere; here they are those of what is wrapped.
         self.__dict__ |= {"thing": inner.thing, "moves": inner.moves, "knows_content": inner.knows_content}
 
@@ -217,6 +235,10 @@ class Wrapped(Source):
     def place(self, row: int) -> str:
         """As before."""
         return self.inner.place(row)
+
+    def digests(self) -> list[str]:
+        """As before."""
+        return self.inner.digests()
 
     def own_paths(self, taxonomy: str) -> list[tuple[str, ...]]:
         """As before."""
@@ -258,6 +280,10 @@ class InMemory(Source):
     def view(self, rows: Tensor, *, seed: int, epoch: int, view: int, sample_ids: Tensor) -> Tensor:
         """A view of some rows, where they are."""
 
+    def digests(self) -> list[str]:
+        """Of files, theirs; else of the rows."""
+        return self.contents or row_digests(self.rows)
+
     def load(self, ids: Tensor, numbers: Sequence[int], *, seed: int, epoch: int) -> Wanted:
         """Nothing but what is asked for."""
         return Wanted(ids, tuple(numbers), seed, epoch)
@@ -277,10 +303,76 @@ class InMemory(Source):
         return Made(list(views), ids=ids)
 
 
+def left_out_notes(source: Source) -> list[str]:
+    """How many samples cannot be read and are left out, and which, each with the reason."""
+    if not source.left_out:
+        return []
+    number = len(source.left_out)
+    return [
+        f"{number:,} {source.thing}{'s' if number > 1 else ''} cannot be read; left out of {source.source!r}",
+        *(f"left out: {name} ({reason})" for name, reason in source.left_out),
+    ]
+
+
+def alike_note(class_names: Sequence[str]) -> str:
+    """Which names of classes differ by case, or in how Unicode writes a letter, alone; empty if none do."""
+    by_form: dict[str, list[str]] = {}
+    for name in map(str, class_names):
+        by_form.setdefault(unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold()), []).append(name)
+    alike = [names for names in by_form.values() if len(names) > 1]
+    if not alike:
+        return ""
+    told = "; ".join(" and ".join(_written(name, names) for name in names) for names in alike[:NAMED])
+    more = f"; and {len(alike) - NAMED} more" if len(alike) > NAMED else ""
+    return f"classes whose names differ by case or Unicode form alone count as different ones: {told}{more}"
+
+
+def _written(name: str, others: Sequence[str]) -> str:
+    """A name so that a person sees it is another one: with its letters' numbers where it looks the same."""
+    looks = unicodedata.normalize("NFC", name)
+    same = sum(unicodedata.normalize("NFC", other) == looks for other in others) > 1
+    return ascii(name) if same else repr(name)
+
+
+def unseen_note(source: Source) -> str:
+    """Which classes a training set has no sample of, because only another split has them; empty if there are none."""
+    absent = (torch.bincount(source.labels, minlength=len(source.class_names)) == 0).nonzero()[:, 0].tolist()
+    if not absent:
+        return ""
+    names = ", ".join(repr(str(source.class_names[label])) for label in absent[:NAMED])
+    more = f" and {len(absent) - NAMED} more" if len(absent) > NAMED else ""
+    these = "1 class has" if len(absent) == 1 else f"{len(absent)} classes have"
+    return f"{these} no training {source.thing}: {names}{more}; nothing is learned of them, nor judged by class"
+
+
 def rows_in(samples: Source, others: Source) -> Tensor | None:
     """`(samples,)`: the first row of each sample among the others, -1 where it is not there; None if none is."""
+    if samples.holds_the_same_as(others):
+        return torch.arange(len(samples))
+    if len(samples) == 0 or samples.file(0) is None:  # which are of no other data; and may be millions
+        return None
     first = [min(rows, default=-1) for rows in all_rows_in(samples, others)]
     return torch.tensor(first, dtype=torch.int64) if any(row >= 0 for row in first) else None
+
+
+def row_digests(rows: Tensor) -> list[str]:
+    """sha256 of every row of a tensor."""
+    return [hashlib.sha256(row.tobytes()).hexdigest() for row in rows.cpu().contiguous().numpy()]
+
+
+def copies_in(samples: Sequence[str], others: Sequence[str], same: Tensor | None = None) -> int:
+    """How many samples have the content of another one among the others, by what `Source.digests` gives of both.
+
+    Args:
+        samples: of each sample.
+        others: of the others.
+        same: `(samples,)`: which of them is the sample itself, which is no copy; -1 for none.
+    """
+    if not samples or not others:
+        return 0  # nobody knows what they hold
+    there = set(others)
+    itself = [-1] * len(samples) if same is None else same.tolist()
+    return sum(digest in there and row < 0 for digest, row in zip(samples, itself, strict=True))
 
 
 def all_rows_in(samples: Source, others: Source) -> list[set[int]]:
@@ -309,13 +401,21 @@ def _files_of(source: Source) -> list[tuple[int, int] | None] | None:
         try:
             file = source.file(row)
             noted = None if file is None else os.stat(file)
-        except OSError:
+        except (FileNotFoundError, NotADirectoryError):
             noted = None
+        except OSError as error:  # it may be there, and the same as another
+            raise DataError(f"{source.place(row)} cannot be read: {error.strerror or error}") from None
         found.append(None if noted is None else (noted.st_dev, noted.st_ino))
     return found
 
 
-def rows_of(batch: Batch, rows: Tensor) -> Batch:
+def parts_of(rows: int, count: int) -> list[slice]:
+    """So many rows in `count` parts of about the same size: slices, which copy nothing."""
+    ends = [0, *itertools.accumulate(rows // count + (part < rows % count) for part in range(count))]
+    return list(itertools.starmap(slice, itertools.pairwise(ends)))
+
+
+def rows_of(batch: Batch, rows: slice) -> Batch:
     """Some rows of a batch."""
     return batch[rows] if isinstance(batch, Tensor) else {name: each[rows] for name, each in batch.items()}
 

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from rince.errors import DataError
 from rince.sources.folders import listed
+from rince.terminal import mention
 
 # Folder and file names that mean a split, and the one name we give it.
 SPLITS = {
@@ -78,6 +79,13 @@ def lower_places(splits: Mapping[str, set[tuple[str, ...]]]) -> dict[tuple[str, 
 def _leaves_out(path: tuple[str, ...], longer: tuple[str, ...]) -> bool:
     rest = iter(longer)
     return all(part in rest for part in path)
+
+
+def tell_split(place: str, taken: str, there: Iterable[str]) -> None:
+    """Says which of several splits is taken of a place where nobody named one."""
+    left = " and ".join(repr(split) for split in there if split != taken)
+    if left:
+        mention(f"{place}: its split {taken!r} alone, not {left}; --split, or the file of another, takes that")
 
 
 def set_name(source: str | Path) -> str:

@@ -36,8 +36,27 @@ class Split(NamedTuple):
     """That hold it."""
 
 
+# Endings that no data on the hub has: who names such a file means a file.
+FILES = {
+    ".csv",
+    ".tsv",
+    ".json",
+    ".jsonl",
+    ".txt",
+    ".parquet",
+    ".npz",
+    ".npy",
+    ".safetensors",
+    ".zip",
+    ".tar",
+    ".gz",
+} | {*(".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".mp4", ".avi", ".webm", ".mkv", ".mov")}
+
+
 def hub_splits(source: str) -> dict[str, Split]:
     """Split by name, of data on the hub."""
+    if Path(source).suffix.lower() in FILES:
+        raise DataError(f"there is no file {source!r}; check its name and the folder it is in")
     import datasets  # type: ignore[import-untyped]  # noqa: PLC0415  (takes seconds to import)
 
     try:
@@ -97,11 +116,13 @@ class Level(NamedTuple):
 
     column: str
     group_of: dict[str, str]
-    """Class → group, of the classes that it says something of."""
+    """Class → group, of the classes that it says something of; of those whose every cell is empty, the class itself."""
     values: int
-    """How many different ones it has."""
+    """How many different ones it has, own groups of classes included."""
     slip: str = ""
-    """How samples of a class disagree, or say nothing; empty if it groups classes."""
+    """How samples of a class disagree, or some of them say nothing; empty if it groups classes."""
+    higher: frozenset[str] = frozenset()
+    """The classes whose every cell is empty: they stand one level higher, each its own group here."""
 
     @property
     def groups(self) -> set[str]:
@@ -126,6 +147,8 @@ def chosen_levels(
 ) -> tuple[list[Level], list[str]]:
     """The levels above the classes, coarse first (the fewer groups, the coarser), and why other columns are none.
 
+    The rule of `even_paths` for a class that stands less deep than others: its cell is empty in every row.
+
     Args:
         candidates: what columns say.
         names: of the classes.
@@ -142,7 +165,7 @@ def chosen_levels(
             continue
         silent = next((name for name in names if name not in level.group_of), None)
         untold = "" if silent is None else f"no row of {source!r} tells the {level.column} of class {silent!r}"
-        slip = level.slip or untold
+        slip = level.slip or untold or ("every row is empty" if len(level.higher) == len(names) else "")
         if slip and not guessed:
             raise DataError(
                 f"{level.column} of {source!r} is no level above the classes: {slip}; a class has one place, so mend "
@@ -156,8 +179,9 @@ def chosen_levels(
         if not guessed or (len(numbers) < len(names) and grouping not in seen):
             levels.append(level)
             seen.add(grouping)
-    levels.sort(key=lambda level: len(level.groups))
+    levels.sort(key=lambda level: (len(level.groups), len(level.higher)))
     _refuse_crossed(levels, names, source)
+    _refuse_gaps(levels, source)
     return levels, reasons
 
 
@@ -167,6 +191,15 @@ def _refuse_crossed(levels: Sequence[Level], names: Sequence[str], source: str) 
             raise DataError(
                 f"{coarse.column} of {source!r} is no level above {fine.column}: groups of {fine.column} lie in "
                 f"several of {coarse.column}; name the columns that are levels with data.level_columns"
+            )
+
+
+def _refuse_gaps(levels: Sequence[Level], source: str) -> None:
+    for coarse, fine in itertools.pairwise(levels):
+        for name in sorted(coarse.higher - fine.higher):
+            raise DataError(
+                f"class {name!r} of {source!r} has the {fine.column} {fine.group_of[name]!r} and no {coarse.column}, "
+                f"the level above; fill in its {coarse.column}, or name the levels with data.level_columns"
             )
 
 

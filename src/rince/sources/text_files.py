@@ -16,9 +16,12 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
 from rince.errors import DataError
-from rince.sources.splits import SPLITS
+from rince.files import csv_delimiter
+from rince.sources.sealed_tables import read_columns, seal_of
+from rince.sources.splits import SPLITS, tell_split
 from rince.sources.tables import HUB_NAME, SPLIT, Reader, first_line, hub_splits, kept_names, usual_column
 
+MARKS = {",": "commas", ";": "semicolons"}
 FORMATS = (".csv", ".tsv", ".jsonl", ".json", ".parquet")
 LINES = ".txt"
 EMBEDDED = {"definitions": "definitions", "definitions-outliers": "definitions/outliers.parquet"}
@@ -65,13 +68,15 @@ def read_any(place: str, test_split: str) -> Table:
         return read_lines(path) if path.suffix.lower() == LINES else read_table(path)
     splits = table_splits(place)
     usual = (SPLITS.get(test_split, test_split), "test", "val", "train")
-    return splits[next((name for name in usual if name in splits), next(iter(splits)))]()
+    taken = next((name for name in usual if name in splits), next(iter(splits)))
+    tell_split(place, taken, splits)
+    return splits[taken]()
 
 
 def read_table(path: Path) -> Table:
     """The table in a file."""
     readers: dict[str, Callable[[Path], Table]] = {
-        ".csv": partial(_read_csv, delimiter=","),
+        ".csv": _read_csv,
         ".tsv": partial(_read_csv, delimiter="\t"),
         ".jsonl": _read_json_lines,
         ".json": _read_json_lines,
@@ -157,10 +162,11 @@ def _decoded(path: Path) -> str:
         raise DataError(f"{str(path)!r} is not UTF-8 text (byte {error.start}); save it as UTF-8") from None
 
 
-def _read_csv(path: Path, delimiter: str) -> Table:
+def _read_csv(path: Path, delimiter: str | None = None) -> Table:
+    text = _decoded(path)
     before = csv.field_size_limit(LONGEST)
     try:
-        reader = csv.reader(io.StringIO(_decoded(path), newline=""), delimiter=delimiter, strict=True)
+        reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter or csv_delimiter(text), strict=True)
         lines, start = [], 1
         for fields in reader:
             if fields:
@@ -176,6 +182,12 @@ def _read_csv(path: Path, delimiter: str) -> Table:
         raise DataError(f"{str(path)!r} is empty; write a header such as text,label, then one row per text")
     (_, header), *rows = lines
     names = [name.strip() for name in header]
+    parted = next((words for mark, words in MARKS.items() if len(names) == 1 and mark in names[0]), None)
+    if parted is not None:  # of a file that says tabs
+        raise DataError(
+            f"{str(path)!r} has one column, {names[0]!r}: its fields look separated by {parted}, and those of a "
+            f"{path.suffix} file are by tabs; save it so, or call it .csv"
+        )
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise DataError(f"the header of {str(path)!r} has column {twice!r} twice; rename one")
@@ -199,7 +211,8 @@ def _read_json_lines(path: Path) -> Table:
         except (ValueError, RecursionError):
             row = None
         if not isinstance(row, dict):
-            raise DataError(f"line {number} of {str(path)!r} is no JSON object; JSON lines has one in every line")
+            hint = "; save an array with DataFrame.to_json(…, orient='records', lines=True)" if line[:1] == "[" else ""
+            raise DataError(f"line {number} of {str(path)!r} is no JSON object; JSON lines has one in every line{hint}")
         rows.append((number, row))
     names = dict.fromkeys(name for _, row in rows for name in row)
     columns = {name: [row.get(name) for _, row in rows] for name in names}
@@ -209,7 +222,9 @@ def _read_json_lines(path: Path) -> Table:
 def _read_parquet(path: Path) -> Table:
     try:
         with pq.ParquetFile(path) as file:
-            return _of_arrow(file.read(), path.name)
+            table = read_columns(file)
+            seal_of(file, path).check(table)
+            return _of_arrow(table, path.name)
     except (pa.ArrowException, OSError) as error:
         raise DataError(f"{str(path)!r} does not read as parquet ({first_line(error)})") from None
 

@@ -67,6 +67,7 @@ def levels_of(
 
 def _level(tables: Mapping[str, tuple[Table, Labels]], column: str, source: str) -> Level:
     first: dict[str, tuple[str, str]] = {}
+    empty: dict[str, str] = {}  # class → the first of its rows that leaves the column empty
     values: set[str] = set()
     slips: list[str] = []
     for table, classes in tables.values():
@@ -78,10 +79,17 @@ def _level(tables: Mapping[str, tuple[Table, Labels]], column: str, source: str)
             if name is None:
                 continue
             if group is None:
-                slips.append(f"class {name!r} has no {column} at {place}")
+                empty.setdefault(name, place)
                 continue
             before, where = first.setdefault(name, (group, place))
             if group != before:
                 slips.append(f"class {name!r} stands under {before!r} at {where} and under {group!r} at {place}")
+    slips += [
+        f"class {name!r} has no {column} at {place}, and stands under {first[name][0]!r} at {first[name][1]}"
+        for name, place in empty.items()
+        if name in first
+    ]
     groups = {name: group for name, (group, _) in first.items()}
-    return Level(column, groups, len(values), next(iter(slips), ""))
+    higher = frozenset(empty.keys() - first.keys())
+    groups |= {name: name for name in higher}
+    return Level(column, groups, len(values | higher), next(iter(slips), ""), higher)

@@ -17,9 +17,10 @@ from pydantic import Field
 from torch import Tensor
 
 from rince.config import DataSettings
+from rince.config.section import Names
 from rince.errors import ConfigError, DataError
 from rince.hierarchy.class_lists import read_class_list
-from rince.hierarchy.levels import no_own_paths
+from rince.hierarchy.levels import NoLevelsError, no_own_paths
 from rince.hierarchy.taxonomy import SHIPPED
 from rince.sources.part import TestPart, told_shared, with_test_part
 from rince.sources.source import Made, Preview, Source
@@ -35,7 +36,7 @@ NAMED = 3  # rows or columns that a message names
 
 
 class TextData(DataSettings):
-    """`data.kind=texts`."""
+    """`data.kind=texts`: a text column of a table."""
 
     view_settings: ClassVar[type[TextViewSettings]] = TextViewSettings
     encoder: ClassVar[str] = "sentence-transformers"
@@ -45,9 +46,13 @@ class TextData(DataSettings):
         description="a table (.csv, .tsv, .jsonl, .parquet), which is all `train` unless it has a column `split`, a "
         "folder with one for every split, such as train.csv and test.csv, a hub name, or embedded data (definitions)"
     )
-    text_column: str | None = Field(None, description="found by itself where obvious: text, sentence, question, …")
-    label_column: str | None = Field(None, description="found by itself where obvious: label, intent, class, …")
-    level_columns: list[str] | None = Field(
+    text_column: str | None = Field(
+        None, description="of the texts; found by itself where obvious: text, sentence, question, …"
+    )
+    label_column: str | None = Field(
+        None, description="of the classes; found by itself where obvious: label, intent, class, …"
+    )
+    level_columns: Names | None = Field(
         None,
         description="for taxonomy: column, the columns above the class; found by itself: all that give every class one "
         "group",
@@ -153,7 +158,7 @@ class TextData(DataSettings):
                 raise
             return None, [], []  # nobody asked for them
         if not levels:
-            return None, [], reasons if guessed else []
+            return None, [f"no column is a level above {label_column}"] if guessed else [], reasons if guessed else []
         told = [f"{level.column} ({len(level.groups)})" for level in levels] + [f"{label_column} ({len(names)})"]
         paths = tuple((*(level.group_of[name] for level in levels), name) for name in names)
         return paths, [f"taxonomy by columns: {' above '.join(told)}"] if guessed else [], reasons if guessed else []
@@ -269,7 +274,7 @@ class Texts(Source):
     def own_paths(self, taxonomy: str) -> list[tuple[str, ...]]:
         """By the columns above the class."""
         if taxonomy == "column" and self.paths is None:
-            raise DataError(
+            raise NoLevelsError(
                 f"taxonomy 'column' needs a column that gives every class one group, and {self.source!r} has none; "
                 f"name it with level_columns, or use a taxonomy file, a shipped one ({', '.join(SHIPPED)}), or 'none'"
                 + "".join(f"; {reason}" for reason in self.no_levels[:NAMED])

@@ -6,7 +6,7 @@ shall lie: a million of them takes no more memory than a million of them needs.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -101,22 +101,73 @@ def open_vector_file(path: Path, vector_column: str | None = None) -> VectorFile
     return VectorFile(path, name, content.matrices[name], content.columns, content.others, beside)
 
 
-def read_vectors(parts: Sequence[Part], source: str) -> Tensor:
-    """`(samples, width)` float32: the rows of all parts, one after the other."""
-    widths = {part.file.matrix.width for part in parts}
-    if len(widths) > 1:
-        raise DataError(f"the vectors of {source!r} differ in length between its files: {sorted(widths)}")
-    vectors = torch.empty(sum(map(len, parts)), widths.pop())
-    start = 0
+class VectorReader:
+    """Rows of parts, one after the other, read as they are asked for: forward within one pass, back by another.
+
+    Args:
+        parts: whose rows.
+        source: where they are from, for messages.
+    """
+
+    def __init__(self, parts: Sequence[Part], source: str) -> None:
+        widths = {part.file.matrix.width for part in parts}
+        if len(widths) > 1:
+            raise DataError(f"the vectors of {source!r} differ in length between its files: {sorted(widths)}")
+        self.parts, self.width = parts, widths.pop()
+        self._begin()
+
+    def __len__(self) -> int:
+        return sum(map(len, self.parts))
+
+    def _begin(self) -> None:
+        self._left, self._start, self._block = self.blocks(), 0, torch.empty(0, self.width)
+
+    def blocks(self) -> Iterator[Tensor]:
+        """All rows, `(some, width)` float32 at a time."""
+        return _blocks(self.parts)
+
+    def __call__(self, ids: Tensor) -> Tensor:
+        """`(ids, width)`: some rows."""
+        found, left = torch.empty(len(ids), self.width), len(ids)
+        if left and int(ids.min()) < self._start:
+            self._begin()
+        while left:
+            here = (ids >= self._start) & (ids < self._start + len(self._block))
+            found[here] = self._block[ids[here] - self._start]
+            left -= int(here.sum())
+            if left:
+                self._start += len(self._block)
+                self._block = next(self._left)
+        return found
+
+
+def _blocks(parts: Sequence[Part]) -> Iterator[Tensor]:
+    """No method: a reader that is no longer used, and what it has read, go at once if nothing refers back to it."""
     for part in parts:
+        missing = len(part)
         try:
-            with np.errstate(over="ignore"):  # what does not fit is infinite, and will be named as that
-                part.file.matrix.fill(vectors[start : start + len(part)], part.chosen)
+            for block in part.file.matrix.blocks(part.chosen):
+                missing -= len(block)
+                with np.errstate(over="ignore"):  # what does not fit is infinite, and will be named as that
+                    # A copy: what a file is mapped to cannot be written to, and goes when it is closed.
+                    yield torch.from_numpy(np.array(block, dtype=np.float32, order="C"))
         except DataError:
             raise
-        except Exception as error:  # as above
+        except Exception as error:  # each format has its own kinds of damage
             raise _unreadable(part.file.path, error) from None
-        start += len(part)
+        if missing:
+            raise DataError(
+                f"{part.file.path} is damaged: {missing} vectors of {len(part)} that it says it has are not there"
+            )
+
+
+def read_vectors(parts: Sequence[Part], source: str) -> Tensor:
+    """`(samples, width)` float32: the rows of all parts, one after the other."""
+    reader = VectorReader(parts, source)
+    vectors, start = torch.empty(len(reader), reader.width), 0
+    for block in reader.blocks():
+        vectors[start : start + len(block)] = block
+        start += len(block)
     return vectors
 
 

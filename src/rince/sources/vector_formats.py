@@ -6,7 +6,7 @@ import csv
 import io
 import json
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,9 +14,9 @@ import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
-from torch import Tensor
 
 from rince.errors import DataError
+from rince.sources.sealed_tables import Seal, read_columns, seal_of
 
 VECTORS = ("features", "vectors", "vector", "embeddings", "embedding", "values", "vec", "x")
 METADATA = ("metadata", "metadatas", "payload")  # where databases keep what they know of a row
@@ -32,8 +32,8 @@ class Matrix(NamedTuple):
     width: int
     kind: str
     """Of its numbers."""
-    fill: Callable[[Tensor, Chosen | None], None]
-    """Writes its rows, all or those chosen, into a tensor of float32."""
+    blocks: Callable[[Chosen | None], Iterator[Any]]
+    """Reads its rows, all or those chosen, some at a time: arrays `(rows, width)`."""
 
 
 class Content(NamedTuple):
@@ -51,38 +51,40 @@ def read_parquet(path: Path) -> Content:
     with pq.ParquetFile(path, buffer_size=BUFFER, pre_buffer=False) as file:
         schema = file.schema_arrow
         _refuse_twice(schema.names, path)
+        seal = seal_of(file, path)
         told = [field.name for field in schema if _is_told(field)]
-        table = file.read(columns=told)
+        table = read_columns(file, told)
+        seal.check(table)
         lists = [field for field in schema if _is_vector(field)]
-        matrices = {field.name: _list_matrix(path, file, field) for field in lists}
+        matrices = {field.name: _list_matrix(file, field, seal) for field in lists}
     columns = {name: _plain(table[name]) for name in told}
     others = {field.name: str(field.type) for field in schema if field.name not in {*told, *matrices}}
     return Content(matrices, _spread(columns), others)
 
 
-def _list_matrix(path: Path, file: pq.ParquetFile, field: pa.Field) -> Matrix:
-    name = field.name
+def _list_matrix(file: pq.ParquetFile, field: pa.Field, seal: Seal) -> Matrix:
+    name, path = field.name, seal.path
     width = getattr(field.type, "list_size", None)
     if width is None:
         first = next(file.iter_batches(BATCH, columns=[name]), None)
         lengths = [] if first is None else pc.drop_null(first.column(0)).value_lengths().to_pylist()
         width = lengths[0] if lengths else 0
 
-    def fill(out: Tensor, chosen: Chosen | None) -> None:
-        target, start, row = out.numpy(), 0, 0
+    def blocks(chosen: Chosen | None) -> Iterator[Any]:
+        row, checked = 0, seal.checked(name)
         with pq.ParquetFile(path, buffer_size=BUFFER, pre_buffer=False) as again:
             for batch in again.iter_batches(BATCH, columns=[name], use_threads=False):  # which would read ahead
                 rows = np.arange(row, row + len(batch))
                 row += len(batch)
                 column = batch.column(0)
+                checked.add(column)
                 if chosen is not None:
                     rows = rows[chosen[rows]]
                     column = column.filter(pa.array(chosen[row - len(batch) : row]))
-                target[start : start + len(rows)] = _numbers(path, name, column, width, rows)
-                start += len(rows)
+                yield _numbers(path, name, column, width, rows)
 
     kind = str(field.type.value_type).replace("halffloat", "float16").replace("double", "float64")
-    return Matrix(file.metadata.num_rows, width, "float32" if kind == "float" else kind, fill)
+    return Matrix(file.metadata.num_rows, width, "float32" if kind == "float" else kind, blocks)
 
 
 def _numbers(path: Path, name: str, column: pa.Array, width: int, rows: Any) -> Any:
@@ -187,14 +189,19 @@ def read_npz(path: Path) -> Content:
         with np.load(path, allow_pickle=False) as file:
             return file[name]
 
-    return _arrays(shapes, load)
+    return _arrays(shapes, load, lambda name: load(name).__getitem__)  # a zip file has no rows to go to
 
 
 def read_npy(path: Path) -> Content:
     """A matrix, and what the CSV file beside it says of its rows."""
     with path.open("rb") as file:
         shape = _header(file)
-    found = _arrays({"vectors": shape}, lambda _: np.load(path, mmap_mode="r", allow_pickle=False))
+
+    def load(_: str) -> Any:
+        return np.load(path, mmap_mode="r", allow_pickle=False)
+
+    # Opened anew for every block: what was read of a mapped file counts as memory until it is closed.
+    found = _arrays({"vectors": shape}, load, lambda name: lambda rows: load(name)[rows])
     beside = next((file for file in labels_beside(path) if file.is_file()), None)
     return found if beside is None else found._replace(columns=_csv_columns(beside))
 
@@ -209,14 +216,20 @@ def read_safetensors(path: Path) -> Content:
     from safetensors import safe_open  # noqa: PLC0415 - only for this format
 
     def load(name: str) -> Any:
-        with safe_open(path, framework="pt") as file:  # numpy has no bfloat16
-            tensor = file.get_tensor(name)
-        return tensor.float().numpy() if tensor.is_floating_point() else tensor.numpy()
+        return cut(name)(slice(None))
+
+    def cut(name: str) -> Callable[[slice], Any]:
+        def rows_of(rows: slice) -> Any:
+            with safe_open(path, framework="pt") as file:  # numpy has no bfloat16
+                tensor = file.get_slice(name)[rows]
+            return tensor.float().numpy() if tensor.is_floating_point() else tensor.numpy()
+
+        return rows_of
 
     with safe_open(path, framework="pt") as file:
         slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118 - it is no mapping
         shapes = {name: (tuple(each.get_shape()), _torch_kind(each.get_dtype())) for name, each in slices.items()}
-    return _arrays(shapes, load)
+    return _arrays(shapes, load, cut)
 
 
 def _torch_kind(name: str) -> str:
@@ -236,12 +249,23 @@ def _header(file: Any) -> tuple[tuple[int, ...], str]:
     return shape, dtype.name
 
 
-def _arrays(shapes: dict[str, tuple[tuple[int, ...], str]], load: Callable[[str], Any]) -> Content:
+def _arrays(
+    shapes: dict[str, tuple[tuple[int, ...], str]],
+    load: Callable[[str], Any],
+    cut: Callable[[str], Callable[[slice], Any]],
+) -> Content:
+    """What arrays are.
+
+    Args:
+        shapes: and kinds, by name.
+        load: reads one.
+        cut: opens one, of which rows are asked for.
+    """
     matrices, others = {}, {}
     for name, (shape, kind) in shapes.items():
         numbers = kind.startswith(("float", "bfloat")) or (kind.startswith(("int", "uint")) and _is_named(name, shapes))
         if len(shape) == 2 and numbers:
-            matrices[name] = Matrix(*shape, kind, _array_filler(name, load))
+            matrices[name] = Matrix(*shape, kind, _array_blocks(name, shape[0], cut))
         else:
             others[name] = f"{kind} of shape {shape}"
     columns = {}
@@ -259,12 +283,16 @@ def _is_named(name: str, shapes: dict[str, Any]) -> bool:
     return name in VECTORS or len(shapes) == 1
 
 
-def _array_filler(name: str, load: Callable[[str], Any]) -> Callable[[Tensor, Chosen | None], None]:
-    def fill(out: Tensor, chosen: Chosen | None) -> None:
-        array = load(name)
-        out.numpy()[:] = array if chosen is None else array[chosen]
+def _array_blocks(
+    name: str, number: int, cut: Callable[[str], Callable[[slice], Any]]
+) -> Callable[[Chosen | None], Iterator[Any]]:
+    def blocks(chosen: Chosen | None) -> Iterator[Any]:
+        rows_of = cut(name)
+        for start in range(0, number, BATCH):
+            rows = slice(start, min(start + BATCH, number))
+            yield rows_of(rows) if chosen is None else rows_of(rows)[chosen[rows]]
 
-    return fill
+    return blocks
 
 
 def _csv_columns(path: Path) -> dict[str, pa.ChunkedArray]:

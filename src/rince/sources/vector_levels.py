@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
@@ -61,6 +61,7 @@ def read_classes(
     every = list(dict.fromkeys(name for file in files for name in file.columns))
     usual = usual_column(_shared(files), LABELS) or usual_column(every, LABELS)
     column = _present(files, label_column or usual)
+    _refuse_missing(files, column)
     classes = _coded(files, column)
     found = []
     for name in level_candidates(every, level_columns, column):
@@ -111,16 +112,19 @@ def _no_classes(file: VectorFile) -> DataError:
     return DataError(f"{file.path} needs the classes, called labels or named by data.label_column; it holds {there}")
 
 
-def _coded(files: Sequence[VectorFile], name: str) -> _Coded:
-    """A column of all files by numbers, in the order of numbers, then of the alphabet."""
-    columns = [file.columns[name] for file in files]
-    for file, column in zip(files, columns, strict=True):
-        missing = _missing(column)
+def _refuse_missing(files: Sequence[VectorFile], name: str) -> None:
+    for file in files:
+        missing = _filled(file.columns[name]).is_null().to_numpy()
         if missing.any():
             raise DataError(
-                f"{name} of {file.path} has {missing.sum()} of {len(column)} rows without a label, row "
+                f"{name} of {file.path} has {missing.sum()} of {len(missing)} rows without a label, row "
                 f"{missing.argmax()} first; name them all, or take them out"
             )
+
+
+def _coded(files: Sequence[VectorFile], name: str) -> _Coded:
+    """A column of all files by numbers, in the order of numbers, then of the alphabet; -1 where a row is empty."""
+    columns = [_filled(file.columns[name]) for file in files]
     _refuse_mixed(files, columns, name)
     texts = [column.cast(pa.large_string()) for column in columns]
     encoded = pa.chunked_array(
@@ -132,16 +136,17 @@ def _coded(files: Sequence[VectorFile], name: str) -> _Coded:
     joined = joined.chunk(0) if isinstance(joined, pa.ChunkedArray) else joined
     values = joined.dictionary.to_pylist()
     order = sorted(range(len(values)), key=lambda place: class_order(values[place]))
-    places = np.empty(len(values), np.int64)
+    places = np.full(len(values) + 1, -1, np.int64)  # the last is for rows that say nothing
     places[order] = np.arange(len(values))
-    return _Coded(places[joined.indices.to_numpy(zero_copy_only=False)], [values[place] for place in order])
+    indices = pc.fill_null(joined.indices, len(values)).to_numpy(zero_copy_only=False)
+    return _Coded(places[indices], [values[place] for place in order])
 
 
-def _missing(column: pa.ChunkedArray) -> Any:
-    missing = column.is_null()
-    if _is_text(column):
-        missing = pc.or_(missing, pc.equal(pc.fill_null(column, ""), ""))
-    return missing.to_numpy()
+def _filled(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """The column, in which an empty text is no value."""
+    if not _is_text(column):
+        return column
+    return pc.if_else(pc.equal(column, ""), pa.scalar(None, column.type), column)
 
 
 def _is_text(column: pa.ChunkedArray) -> bool:
@@ -162,10 +167,10 @@ def _refuse_mixed(files: Sequence[VectorFile], columns: Sequence[pa.ChunkedArray
 def _level(files: Sequence[VectorFile], classes: _Coded, name: str, *, guessed: bool) -> Level:
     """What the files that have a column say of the classes."""
     having = [file for file in files if name in file.columns]
-    texts = [file.columns[name].cast(pa.large_string()) for file in having]
-    values = pa.chunked_array([chunk for text in texts for chunk in text.chunks], pa.large_string())
+    filled = [_filled(file.columns[name]).cast(pa.large_string()) for file in having]
+    values = pa.chunked_array([chunk for text in filled for chunk in text.chunks], pa.large_string())
     different = int(pc.count_distinct(values).as_py())
-    if guessed and not 1 < different <= len(classes.names):
+    if guessed and not 0 < different <= len(classes.names):
         return Level(name, {}, different)  # is none, whatever it groups
     try:
         level = _coded(having, name)
@@ -174,12 +179,23 @@ def _level(files: Sequence[VectorFile], classes: _Coded, name: str, *, guessed: 
             raise
         return Level(name, {}, different, str(error))
     has = np.repeat([name in file.columns for file in files], [file.matrix.rows for file in files])
-    pairs = np.unique(classes.codes[has] * len(level.names) + level.codes)
-    of, groups = pairs // len(level.names), pairs % len(level.names)
-    group_of = {classes.names[one]: level.names[group] for one, group in zip(of, groups, strict=True)}
-    twice = np.flatnonzero(of[1:] == of[:-1])
-    slip = ""
+    return _grouping(name, classes, classes.codes[has], level)
+
+
+def _grouping(name: str, classes: _Coded, labels: Codes, level: _Coded) -> Level:
+    """What the rows of a column say of the classes that they are of."""
+    size = len(level.names) + 1  # the first is no group: an empty cell
+    pairs, counts = np.unique(labels * size + level.codes + 1, return_counts=True)
+    of, groups = pairs // size, pairs % size - 1
+    group_of = {classes.names[one]: level.names[group] for one, group in zip(of, groups, strict=True) if group >= 0}
+    higher = frozenset(classes.names[one] for one, group in zip(of, groups, strict=True) if group < 0) - group_of.keys()
+    slip, twice = "", np.flatnonzero(of[1:] == of[:-1])
     if len(twice):
-        one, other = (level.names[groups[place]] for place in (twice[0], twice[0] + 1))
-        slip = f"class {classes.names[of[twice[0]]]!r} is in {one!r} and in {other!r}"
-    return Level(name, group_of, different, slip)
+        first = twice[0]
+        one, other = (level.names[groups[place]] for place in (first, first + 1))
+        told = f"is in {one!r} and in {other!r}"
+        if groups[first] < 0:
+            told = f"is in {other!r}, and has no {name} in {counts[first]} of its {(labels == of[first]).sum()} rows"
+        slip = f"class {classes.names[of[first]]!r} {told}"
+    different = len({*level.names, *higher})
+    return Level(name, group_of | {each: each for each in higher}, different, slip, higher)

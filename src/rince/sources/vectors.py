@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 import hashlib
 import re
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -17,14 +17,23 @@ from pydantic import Field
 from torch import Tensor
 
 from rince.config import DataSettings
+from rince.config.section import Names
 from rince.errors import DataError
 from rince.hierarchy.class_lists import read_class_list
-from rince.hierarchy.levels import no_own_paths
+from rince.hierarchy.levels import NoLevelsError, no_own_paths
 from rince.sources.part import TestPart, with_test_part
 from rince.sources.source import InMemory, Source
-from rince.sources.splits import SPLITS, balanced, chosen_classes
+from rince.sources.splits import SPLITS, balanced, chosen_classes, tell_split
 from rince.sources.tables import SPLIT, usual_column
-from rince.sources.vector_files import FORMATS, Part, VectorFile, conversion_notes, open_vector_file, read_vectors
+from rince.sources.vector_files import (
+    FORMATS,
+    Part,
+    VectorFile,
+    VectorReader,
+    conversion_notes,
+    open_vector_file,
+    read_vectors,
+)
 from rince.sources.vector_levels import Classes, called, read_classes
 from rince.views.vectors import VectorViewSettings
 
@@ -33,7 +42,7 @@ NAMED = 3  # columns that a message explains
 
 
 class VectorData(DataSettings):
-    """`data.kind=vectors`."""
+    """`data.kind=vectors`: vectors that something else made."""
 
     view_settings: ClassVar[type[VectorViewSettings]] = VectorViewSettings
     encoder: ClassVar[str] = "adapter"
@@ -44,10 +53,11 @@ class VectorData(DataSettings):
         description="folder with files for every split, such as train.parquet and test.parquet (or .npz, .safetensors, "
         ".npy with .csv), or one file, whose column `split` divides it; without one it is all `train`"
     )
-    vector_column: str | None = Field(None, description="found by itself where obvious")
+    vector_column: str | None = Field(None, description="of the vectors; found by itself where obvious")
     label_column: str | None = Field(None, description="of the classes; found by itself where obvious")
-    level_columns: list[str] | None = Field(
-        None, description="of the levels above the classes, in any order; null: all that can be, []: none"
+    level_columns: Names | None = Field(
+        None,
+        description="of the levels above the classes, in any order; null: all that can be, []: none",
     )
 
     test_part: TestPart = 0.2
@@ -71,13 +81,17 @@ class VectorData(DataSettings):
         source = labelled_vectors(self.source, splits[wanted], classes, _files(splits.values()), views)
         if told:  # what was guessed is told where it counts
             levels = f"levels above from {', '.join(map(repr, classes.above))}" if classes.above else "no levels above"
-            source = replace(source, remarks=(f"classes from {classes.column!r}, {levels}", *source.remarks))
+            of_use = f", {levels}" if self.taxonomy == "column" else ""
+            source = replace(source, remarks=(f"classes from {classes.column!r}{of_use}", *source.remarks))
         if self.classes is not None:
             source = source.of_classes(self.classes, split)
         return source if limit is None else source.part(balanced(source.labels, limit))
 
-    def find(self, place: str, views: VectorViewSettings) -> Vectors:
-        """All vectors of a file, or of the test split of a folder; with their labels, if they have any."""
+    def find(self, place: str, views: VectorViewSettings) -> FiledVectors:
+        """All vectors of a file, or of the test split of a folder; with their labels, if they have any.
+
+        They stay in their files, whatever their number.
+        """
         path = Path(place)
         parts = [Part(self._opened_any(path))] if not path.is_dir() else self._test_parts(place)
         files = _files([parts])
@@ -85,11 +99,11 @@ class VectorData(DataSettings):
             classes = read_classes(files, self.label_column, self.level_columns)
         except DataError:  # labels are not asked for, so those that cannot be used do no harm
             classes = None
-        return labelled_vectors(place, parts, classes, files, views)
+        return filed_vectors(place, parts, classes, files, views)
 
     def outliers(self, place: str, views: VectorViewSettings, *, classes: str | None = None) -> Vectors:
         """The same; of all classes there, or of a list of them."""
-        found = self.find(place, views)
+        found = self.find(place, views).held()
         return found if classes is None else found.of_classes(classes, self.test_split)
 
     def _test_parts(self, place: str) -> list[Part]:
@@ -97,7 +111,9 @@ class VectorData(DataSettings):
         wanted = SPLITS.get(self.test_split.lower(), self.test_split)
         if wanted not in splits and len(splits) > 1:
             raise DataError(f"{place!r} has the splits {', '.join(map(repr, splits))}; give the file of one of them")
-        return splits[wanted] if wanted in splits else next(iter(splits.values()))
+        taken = wanted if wanted in splits else next(iter(splits))
+        tell_split(place, taken, splits)
+        return splits[taken]
 
     def _opened(self, path: Path) -> VectorFile:
         return open_vector_file(path, self.vector_column)
@@ -139,20 +155,37 @@ class Vectors(InMemory):
     no_levels: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        lengths = torch.linalg.vector_norm(self.vectors, dim=1)
-        doubtful = (~lengths.isfinite()).nonzero()[:, 0]  # or merely very long
-        bad = doubtful[(~self.vectors[doubtful].isfinite()).any(dim=1)]
-        if len(bad):
+        for _ in self._checked():
+            pass
+
+    def _checked(self) -> Iterator[Tensor]:
+        """All vectors, some at a time; refused in the end if some hold NaN or infinity."""
+        bad, first, start = 0, 0, 0
+        for block in self.blocks():
+            yield block
+            lengths = torch.linalg.vector_norm(block, dim=1)
+            doubtful = (~lengths.isfinite()).nonzero()[:, 0]  # or merely very long
+            here = doubtful[(~block[doubtful].isfinite()).any(dim=1)]
+            first = start + int(here[0]) if len(here) and not bad else first
+            bad, start = bad + len(here), start + len(block)
+        if bad:
             raise DataError(
-                f"{self.source!r} holds NaN or infinity in {len(bad)} of {len(self.vectors)} vectors, the first "
-                f"in row {bad[0]}"
+                f"{self.source!r} holds NaN or infinity in {bad} of {len(self)} vectors, the first in row {first}"
             )
+
+    def blocks(self) -> Iterator[Tensor]:
+        """All vectors, some at a time."""
+        yield self.vectors
 
     @property
     def fingerprint(self) -> str:
         """sha256 over vectors, labels and class names."""
-        digest = hashlib.sha256(repr((tuple(self.vectors.shape), self.class_names)).encode())
-        digest.update(self.vectors.numpy().tobytes())
+        return self._digest()
+
+    def _digest(self) -> str:
+        digest = hashlib.sha256(repr(((len(self), *self.shape), self.class_names)).encode())
+        for block in self._checked():
+            digest.update(block.numpy().tobytes())
         digest.update(self.labels.numpy().tobytes())
         return digest.hexdigest()
 
@@ -185,16 +218,16 @@ class Vectors(InMemory):
         if taxonomy != "column":
             raise no_own_paths(taxonomy, self.source)
         if self.paths is None:
-            raise DataError(
+            raise NoLevelsError(
                 f"taxonomy 'column' needs a column for every level above the classes, and {self.source!r} has none "
                 "that groups them; name them with data.level_columns, or use a taxonomy file, or 'none'"
                 + "".join(f"; {reason}" for reason in self.no_levels[:NAMED])
             )
-        return list(self.paths)
+        return [_once(path) for path in self.paths]
 
     def notes(self) -> list[str]:
         """How they were read, which columns are no levels, and which vectors have no direction."""
-        zero = int((torch.linalg.vector_norm(self.vectors, dim=1) == 0).sum())
+        zero = sum(int((torch.linalg.vector_norm(block, dim=1) == 0).sum()) for block in self.blocks())
         told = [f"{zero:,} of {len(self):,} vectors are zero, at cosine 0 from all others"] if zero else []
         return [*self.remarks, *self.no_levels, *told]
 
@@ -212,6 +245,50 @@ class Vectors(InMemory):
         names = tuple(self.class_names[label] for label in chosen)
         paths = self.paths and tuple(self.paths[label] for label in chosen)
         return replace(self.part(rows), labels=labels, class_names=names, paths=paths)
+
+
+@dataclass(frozen=True, eq=False)
+class FiledVectors(Vectors):
+    """Vectors that stay in their files, to be gone through in their order; not to be trained on.
+
+    Attributes:
+        vectors: none of them.
+        reader: reads them.
+    """
+
+    reader: VectorReader = field(kw_only=True)
+
+    def __post_init__(self) -> None:
+        """Nothing is read yet."""
+
+    def blocks(self) -> Iterator[Tensor]:
+        """As they are read."""
+        return self.reader.blocks()
+
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        """As of vectors in memory; a pass over the files, which are refused if they hold NaN or infinity."""
+        return self._digest()
+
+    def plain(self, ids: Tensor) -> Tensor:
+        """The vectors themselves."""
+        found = self.reader(ids)
+        if not bool(found.isfinite().all()):
+            self._digest()  # says what is wrong
+        return found
+
+    def held(self) -> Vectors:
+        """The same in memory."""
+        facts = {each.name: getattr(self, each.name) for each in fields(Vectors)}
+        return Vectors(**facts | {"vectors": read_vectors(self.reader.parts, self.source)})
+
+
+def _once(path: tuple[str, ...]) -> tuple[str, ...]:
+    """`animal`, `animal/dog`, `pug`, as `rince embed` writes groups, is `animal`, `dog`, `pug`."""
+    parts: tuple[str, ...] = ()
+    for part in path:
+        parts = (*parts, part.removeprefix(f"{'/'.join(parts)}/") if parts else part)
+    return parts
 
 
 def vector_splits(source: str, opened: Callable[[Path], VectorFile]) -> dict[str, list[Part]]:
@@ -272,7 +349,7 @@ def labelled_vectors(
     files: Sequence[VectorFile],
     views: VectorViewSettings | None = None,
 ) -> Vectors:
-    """The rows of some parts.
+    """The rows of some parts, in memory.
 
     Args:
         source: where they are from, for messages.
@@ -281,20 +358,34 @@ def labelled_vectors(
         files: that the classes were read from.
         views: what makes views of them, where they are trained on.
     """
+    return filed_vectors(source, parts, classes, files, views).held()
+
+
+def filed_vectors(
+    source: str,
+    parts: Sequence[Part],
+    classes: Classes | None,
+    files: Sequence[VectorFile],
+    views: VectorViewSettings | None = None,
+) -> FiledVectors:
+    """The same, left in their files."""
     views = views or VectorViewSettings()
     if not sum(map(len, parts)):
         raise DataError(f"there is no row in {', '.join(part.file.path.name for part in parts)} of {source!r} to take")
-    vectors = read_vectors(parts, source)
+    reader = VectorReader(parts, source)
     own = [part.file for part in parts]
     column = called(own)
     texts = None if column is None else [part.column(column).cast(pa.large_string()) for part in parts]
-    told = None if texts is None else pa.chunked_array([chunk for text in texts for chunk in text.chunks])
-    remarks = tuple(conversion_notes(own))
+    facts: dict[str, Any] = {
+        "called": None if texts is None else pa.chunked_array([chunk for text in texts for chunk in text.chunks]),
+        "remarks": tuple(conversion_notes(own)),
+    }
+    none = torch.empty(0, reader.width)
     if classes is None:
-        labels = torch.zeros(len(vectors), dtype=torch.int64)
-        return Vectors(source, vectors, labels, (Vectors.thing,), views, called=told, remarks=remarks)
+        labels = torch.zeros(len(reader), dtype=torch.int64)
+        return FiledVectors(source, none, labels, (Vectors.thing,), views, reader=reader, **facts)
     of_file = {file.path: labels for file, labels in zip(files, classes.labels, strict=True)}
     chosen = [slice(None) if part.chosen is None else torch.from_numpy(part.chosen) for part in parts]
     labels = torch.cat([of_file[part.file.path][rows] for part, rows in zip(parts, chosen, strict=True)])
-    paths = classes.paths if classes.above else None
-    return Vectors(source, vectors, labels, classes.names, views, paths, told, remarks, tuple(classes.no_levels))
+    facts |= {"paths": classes.paths if classes.above else None, "no_levels": tuple(classes.no_levels)}
+    return FiledVectors(source, none, labels, classes.names, views, reader=reader, **facts)

@@ -34,6 +34,7 @@ FORMATS = "avi,mov,mp4,matroska,webm,mpeg,mpegts,mpegvideo,m4v,h264,hevc,asf,flv
 # decoded once to count what comes out. AVI may do all this or not, which shows when it is decoded.
 EXACT = {"mov", "mp4", "matroska", "webm"}
 PERHAPS_EXACT = {"avi"}
+LONGEST = 8  # times the shorter side: scaled whole, a frame of 2 × 10,000 pixels would take gigabytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +82,15 @@ def unpack(text: str) -> list[int]:
     return list(itertools.accumulate(itertools.chain.from_iterable(steps), initial=int(first)))
 
 
+def middle(width: int, height: int) -> tuple[int, int]:
+    """Width and height of what is seen of a frame: all of it, or the middle of a long strip."""
+    longest = LONGEST * min(width, height)
+    return min(width, longest), min(height, longest)
+
+
 def scaled(width: int, height: int, short_side: int) -> tuple[int, int]:
-    """Width and height with the shorter of the two brought to `short_side`."""
+    """Width and height of what is seen of a frame, with the shorter of the two brought to `short_side`."""
+    width, height = middle(width, height)
     shorter = min(width, height)
     return max(1, round(width * short_side / shorter)), max(1, round(height * short_side / shorter))
 
@@ -125,7 +133,8 @@ def read_frames(path: Path, track: Track, wanted: Sequence[int], *, short_side: 
         path: of the file.
         track: what `inspect` has found in it.
         wanted: frame numbers, increasing.
-        short_side: what the shorter side of a frame is scaled to.
+        short_side: what the shorter side of a frame is scaled to; of a strip longer than `LONGEST` times that, the
+            middle is seen.
 
     Returns:
         `(frames, height, width, 3)` uint8, RGB, upright.
@@ -239,9 +248,20 @@ def _nearest(frames: Iterator[tuple[int, VideoFrame]], wanted: list[int]) -> Ite
 
 
 def _scaler(width: int, height: int) -> Callable[[VideoFrame], np.ndarray[Any, np.dtype[np.uint8]]]:
-    """Makes RGB of a decoded frame; one scaler is kept for all frames, it is slow to set up."""
+    """Makes RGB of what is seen of a decoded frame; one scaler is kept for all frames, it is slow to set up."""
     reformatter = _av().video.reformatter.VideoReformatter()
-    return lambda frame: reformatter.reformat(frame, width, height, "rgb24", threads=1).to_ndarray()
+    return lambda frame: reformatter.reformat(_seen(frame), width, height, "rgb24", threads=1).to_ndarray()
+
+
+def _seen(frame: VideoFrame) -> VideoFrame:
+    """A frame without the ends of a long strip, which are cut off before it is scaled."""
+    width, height = middle(frame.width, frame.height)
+    if (width, height) == (frame.width, frame.height):
+        return frame
+    left, top = (frame.width - width) // 2, (frame.height - height) // 2
+    pixels = frame.to_ndarray(format="rgb24")[top : top + height, left : left + width]
+    cut: VideoFrame = _av().VideoFrame.from_ndarray(np.ascontiguousarray(pixels), format="rgb24")
+    return cut
 
 
 def _decoded(path: Path, limit: int | None) -> tuple[list[int | None], int, int, int]:
@@ -297,7 +317,7 @@ def _av() -> Any:
     try:
         import av  # noqa: PLC0415  the library and images do without
     except ImportError as error:
-        raise ConfigError("videos need PyAV: pip install 'rince[video]'") from error
+        raise ConfigError('videos need PyAV: pip install "rince[video]"') from error
     return av
 
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from rince.errors import ConfigError, DataError
-from rince.files import readable
+from rince.files import file_digest, readable
 from rince.sources.video_file import Track, inspect
 from rince.sources.video_layouts import Ranges, VideoList
 from rince.terminal import TellDone
@@ -114,8 +114,12 @@ def build_index(
                     known[key] = _look(path)
                     keep.add(key, known[key])
                 result = known[key]
-            except OSError as error:
+            except FileNotFoundError as error:
                 result = error.strerror or str(error)
+            except OSError as error:
+                raise DataError(
+                    f"video {str(path)!r} cannot be read: {error.strerror or error}; try again, or take it out"
+                ) from None
             if isinstance(result, Track):
                 found[row] = result
             else:
@@ -135,6 +139,10 @@ def _look(path: Path) -> Track | str:
     """What is in a video, or why it cannot be used."""
     if path.stat().st_size == 0:
         return "the file is empty"
+    with suppress(DataError):
+        return inspect(path)
+    # Twice, and all of it in between: what the system did not give is not remembered as damage, which looks the same.
+    file_digest(path)
     try:
         return inspect(path)
     except DataError as error:

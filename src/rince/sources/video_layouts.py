@@ -27,6 +27,7 @@ UCF_SPLITS, HMDB_SPLITS = "ucfTrainTestlist", "testTrainMulti_7030_splits"
 KTH_NAME = re.compile(r"person(\d\d)_([a-z]+)_d\d(_uncomp)?")
 # The official division of the 25 people, from the list of sequences that comes with the data.
 KTH_PEOPLE = {"train": range(11, 19), "val": (1, 4, 19, 20, 21, 23, 24, 25), "test": (2, 3, 5, 6, 7, 8, 9, 10, 22)}
+UCF_NAME = re.compile(r"v_.+_g(\d+)_c\d+")  # v_Basketball_g01_c02: group and clip
 HMDB_FLAGS = {"0": "unused", "1": "train", "2": "test"}
 
 Ranges = tuple[tuple[int, int], ...]
@@ -34,12 +35,13 @@ Ranges = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True)
 class ListedVideo:
-    """One video before labels have numbers: its file, its class, its split, the frames in which clips may lie."""
+    """One video before labels have numbers: file, class, split, the frames in which clips may lie, and its group."""
 
     path: Path
     label: str
     split: str
     ranges: Ranges | None = None
+    group: str = ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,6 +57,9 @@ class VideoList:
         absent: names that a list has but the disk has not.
         source: where they come from, for messages.
         split: the split asked for.
+        lacking: the parts of it that the source does not have.
+        groups: per video the name of its group, or nothing if it belongs to none; None if no video has one. Names
+            begin with the class: group 1 of UCF101's basketball and group 1 of its diving share nothing.
     """
 
     paths: tuple[Path, ...]
@@ -64,6 +69,8 @@ class VideoList:
     absent: tuple[str, ...] = ()
     source: str = "videos"
     split: str = "train"
+    lacking: tuple[str, ...] = ()
+    groups: tuple[str, ...] | None = None
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -76,6 +83,7 @@ class VideoList:
             paths=tuple(self.paths[row] for row in chosen),
             labels=self.labels[torch.tensor(chosen, dtype=torch.int64)],
             ranges=None if self.ranges is None else tuple(self.ranges[row] for row in chosen),
+            groups=None if self.groups is None else tuple(self.groups[row] for row in chosen),
         )
 
 
@@ -86,13 +94,14 @@ def list_videos(
 
     Args:
         source: a folder, or the CSV file of a manifest.
-        split: "train", "val", "test", or several joined by "+".
+        split: "train", "val", "test", or several joined by "+", of which those that are there are taken.
         layout: how the source is laid out; "auto" looks what is there.
             `folders`: class folders, split folders on top if there are any (else all is "train"); videos that lie in no
-            class folder are all "unlabelled". `manifest`: a CSV file with the columns path, label, split, and
-            frame_ranges or action_ranges if clips may not lie everywhere: "1-75 152-225", counted from 1, both ends
-            among them. `kinetics400`: split folders, or the CSV lists as distributed. `ucf101`, `hmdb51`: class folders
-            and the official split files. `kth`: the original file names, split by person as the authors do.
+            class folder are all "unlabelled". `manifest`: a CSV file with the columns path, label, split; group, if
+            videos of a class belong together; and frame_ranges or action_ranges if clips may not lie everywhere:
+            "1-75 152-225", counted from 1, both ends among them. `kinetics400`: split folders, or the CSV lists as
+            distributed. `ucf101`, `hmdb51`: class folders and the official split files. `kth`: the original file names,
+            split by person as the authors do.
         split_number: which of the three official splits of UCF101 and HMDB51.
         splits: folder of the official split files, if it is not in or beside the source.
 
@@ -120,11 +129,11 @@ def _chosen(rows: list[ListedVideo], source: str, split: str) -> VideoList:
     """Rows of some splits; classes are those of all of them, so labels agree."""
     known = {row.split for row in rows} - {"unused"}
     wanted = [SPLITS.get(name, name) for name in split.split("+")]
-    for name in wanted:
-        if name not in known:
-            nothing = f"none: nothing is listed, or no file ends in {' '.join(sorted(SUFFIXES))}"
-            there = ", ".join(map(repr, sorted(known))) or nothing
-            raise DataError(f"{source!r} has no split {name!r}; there are {there}")
+    lacking = tuple(name for name in wanted if name not in known)
+    if len(lacking) == len(wanted):
+        nothing = f"none: nothing is listed, or no file ends in {' '.join(sorted(SUFFIXES))}"
+        there = ", ".join(map(repr, sorted(known))) or nothing
+        raise DataError(f"{source!r} has no split {wanted[0]!r}; there are {there}")
     names = {row.label for row in rows}
     numeric = all(re.fullmatch(r"\d+", name) for name in names)
     class_names = tuple(sorted(names, key=int) if numeric else sorted(names))
@@ -146,7 +155,22 @@ def _chosen(rows: list[ListedVideo], source: str, split: str) -> VideoList:
         absent=absent,
         source=source,
         split=split,
+        lacking=lacking,
+        groups=_groups(chosen),
     )
+
+
+def _groups(rows: list[ListedVideo]) -> tuple[str, ...] | None:
+    """The group of every video, by what lists it or, where UCF101 names files so, by its name."""
+    named = [row.group or _group_in_name(row.path.stem) for row in rows]
+    if not any(named):
+        return None
+    return tuple(group and f"{row.label}/{group}" for row, group in zip(rows, named, strict=True))
+
+
+def _group_in_name(stem: str) -> str:
+    found = UCF_NAME.fullmatch(stem)
+    return str(int(found[1])) if found else ""
 
 
 def _guess(root: Path, splits: Path | None) -> str:
@@ -187,6 +211,7 @@ def _manifest(root: Path, _splits: Path | None, _number: int) -> Iterator[Listed
             fields["label"],
             SPLITS.get(split.lower(), split),
             None if ranges is None else _ranges(ranges, f"line {line} of {str(file)!r}"),
+            fields.get("group", ""),
         )
 
 

@@ -21,10 +21,11 @@ from rince.config import DataSettings
 from rince.errors import DataError
 from rince.files import cache_folder, fingerprint_of
 from rince.hierarchy.class_lists import read_class_list
+from rince.memory import installed_memory
 from rince.sources.clips import CLIP_OF_VIEW, ClipSampler, cropped, long_enough, read_strip, read_test_clips
 from rince.sources.source import Made, Preview, Source
 from rince.sources.splits import chosen_classes, places_in_class
-from rince.sources.video_file import read_frames, scaled
+from rince.sources.video_file import Frames, read_frames, scaled
 from rince.sources.video_index import VideoIndex, build_index
 from rince.sources.video_layouts import SUFFIXES, VideoList, list_videos, video_files
 from rince.terminal import shown_progress
@@ -33,6 +34,9 @@ from rince.views.pixels import Cropped, PixelViews, PixelViewSettings
 STILL = 40  # pixels of the shorter side of a picture
 LONG, FRAMES, MILLISECONDS = 96, 12, 160  # of a film: the longer side, how many frames, how long each
 QUALITY = 45
+# Bytes of decoded frames, up to which they stay in memory: decoding is a fifth of a step of a small network, and every
+# epoch would do it again. UCF101's 11 classes at 64 pixels are 1.6 GB.
+HELD = 4 * 2**30
 TOLD = {
     "whole": "long enough",
     "shrunk": "with a smaller stride",
@@ -43,7 +47,7 @@ TOLD = {
 
 
 class VideoData(DataSettings):
-    """`data.kind=videos`."""
+    """`data.kind=videos`: video files, seen as clips."""
 
     view_settings: ClassVar[type[PixelViewSettings]] = PixelViewSettings
     input_name: ClassVar[str] = "videos"
@@ -56,7 +60,7 @@ class VideoData(DataSettings):
     )
     splits: str | None = Field(None, description="folder of the official split files of UCF101 or HMDB51, if elsewhere")
     split_number: Literal[1, 2, 3] = Field(1, description="which of the official splits of UCF101 or HMDB51")
-    frames: Annotated[int, Field(ge=2)] = 16
+    frames: Annotated[int, Field(ge=2)] = Field(16, description="frames of a clip")
     stride: PositiveInt = Field(3, description="every so many frames one is taken")
     gap: Annotated[int, Field(ge=0)] = Field(48, description="frames between the video positive and the others")
     short: Literal["leave-out", "shrink-stride", "drop-rank"] = Field(
@@ -156,6 +160,12 @@ class Videos(Source):
         return self.index.class_names
 
     @cached_property
+    def sample_groups(self) -> tuple[str, ...] | None:  # type: ignore[override]
+        """By the list; a video without is a group of its own."""
+        groups = self.index.videos.groups
+        return None if groups is None else tuple(group or self.name(row) for row, group in enumerate(groups))
+
+    @cached_property
     def fingerprint(self) -> str:
         """sha256 over class names, labels, names, content and ranges of all videos; to train, over what draws clips."""
         return fingerprint_of(
@@ -202,11 +212,34 @@ class Videos(Source):
         """Cuts the clips of all views out of one video; a clip that starts at -1 is none, and stays zeros."""
         wanted = np.unique(clips)
         wanted = wanted[wanted >= 0]
-        path, track = self.index.videos.paths[row], self.index.tracks[row]
-        frames = read_frames(path, track, wanted.tolist(), short_side=self.index.short_side)
+        frames = self._frames(row, wanted)
         for crop, clip, box in zip(crops, clips, boxes, strict=True):
             if clip[0] >= 0:
                 crop[:] = cropped(frames[np.searchsorted(wanted, clip)], box, self.maker.size)
+
+    def _frames(self, row: int, wanted: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Frames:
+        """Some frames of a video; one that is to be held is decoded whole, the first time that it is asked for."""
+        path, track, short_side = self.index.videos.paths[row], self.index.tracks[row], self.index.short_side
+        if not self.is_held:
+            return read_frames(path, track, wanted.tolist(), short_side=short_side)
+        if row not in self._held:  # two workers may both decode it: the same, twice
+            self._held[row] = read_frames(path, track, range(track.frames), short_side=short_side)
+        return self._held[row][wanted]
+
+    @cached_property
+    def _held(self) -> dict[int, Frames]:
+        return {}
+
+    @cached_property
+    def decoded_bytes(self) -> int:
+        """What all frames take in memory."""
+        sides = (self._side(row) for row in range(len(self)))
+        return sum(3 * h * w * track.frames for (h, w), track in zip(sides, self.index.tracks, strict=True))
+
+    @property
+    def is_held(self) -> bool:
+        """Whether decoded frames stay in memory: where all of them fit, to train."""
+        return bool(self.outcomes) and self.decoded_bytes <= min(HELD, installed_memory() // 4)
 
     def finish(self, loaded: Cropped, device: torch.device) -> Made:
         """All of a view but the crop, which is taken already."""
@@ -258,9 +291,14 @@ class Videos(Source):
     def notes(self) -> list[str]:
         """What became of short videos, and which files cannot be used."""
         counts = [f"{count:,} {TOLD[outcome]}" for outcome, count in self.outcomes.items() if count]
-        return ([", ".join(counts)] if counts else []) + [
-            f"left out: {path} ({reason})" for path, reason in self.index.left_out
-        ]
+        held = [f"decoded once, and held in memory: {self.decoded_bytes / 2**30:.1f} GB"] if self.is_held else []
+        listed = self.index.videos
+        return (
+            [f"there is no split {name!r}; of {listed.split!r} the rest is taken" for name in listed.lacking]
+            + ([", ".join(counts)] if counts else [])
+            + held
+            + [f"left out: {path} ({reason})" for path, reason in self.index.left_out]
+        )
 
 
 def index_cache(source: str) -> Path:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from pathlib import Path
 from typing import IO, Any
 
@@ -20,6 +20,7 @@ from rince.files import written_whole
 from rince.seals import seal_holds, sealed
 
 FORMAT = "rince checkpoint 2"
+MOST = 2**31  # numbers of a sample along one axis, and classes
 UNSEALED = "rince checkpoint 1"  # of before there were seals: what its zip archive says of its parts is all there is
 
 
@@ -63,6 +64,8 @@ def load_checkpoint(path: Path, keys: set[str]) -> dict[str, Any]:
             raise DataError(
                 f"{path} is no checkpoint that a run has written: {key!r} must be {what}; got {value!r:.80}"
             )
+    if (state.get("best") or {}).get("step", 0) > state.get("step", 0):
+        raise DataError(f"{path} is no checkpoint that a run has written: its best step is after its last")
     return state
 
 
@@ -84,7 +87,7 @@ def _is_count(value: Any, least: int = 0) -> bool:
 
 
 def _is_counts(value: Any) -> bool:
-    return isinstance(value, list) and all(_is_count(each, 1) for each in value)
+    return isinstance(value, list) and all(_is_count(each, 1) and each < MOST for each in value)
 
 
 def _is_number(value: Any) -> bool:
@@ -98,7 +101,9 @@ def _is_optimizer(value: Any) -> bool:
     groups = value.get("param_groups")
     if not isinstance(groups, list) or not groups or not all(isinstance(group, dict) for group in groups):
         return False
-    numbered = [number for group in groups for number in group.get("params", [None])]
+    if not all(isinstance(group.get("params"), list) for group in groups):
+        return False
+    numbered = [number for group in groups for number in group["params"]]
     remembered = value["state"].items()
     return all(map(_is_count, numbered)) and all(
         number in numbered and isinstance(kept, dict) and all(map(_is_kept, kept.values()))
@@ -144,17 +149,66 @@ WANTED: dict[str, tuple[Callable[[Any], bool], str]] = {
 }
 
 
+def check_facts(saved: dict[str, Any], facts: dict[str, Any], modules: Set[str], path: Path) -> None:
+    """Refuses a checkpoint that says other things of its run than are true, or holds what no part of it knows.
+
+    Args:
+        saved: the checkpoint; one of before may lack some facts.
+        facts: what a checkpoint of this run says.
+        modules: what its method remembers.
+        path: of the checkpoint.
+    """
+    for key, value in facts.items():
+        if saved.get(key, value) != value:
+            raise DataError(
+                f"{path} does not fit the recipe of its run: {key!r} is {saved[key]!r:.80}, and must be {value!r:.80}"
+            )
+    if unknown := saved.keys() - WANTED.keys() - modules:
+        raise DataError(f"{path} does not fit the recipe of its run: nothing takes its {sorted(unknown)[0]!r}")
+
+
+def check_tensors(saved: dict[str, Tensor], wanted: dict[str, Tensor], name: str, path: Path) -> None:
+    """Refuses tensors of other kinds than those that they will be copied into: torch converts without a word."""
+    for each, tensor in saved.items():
+        if each in wanted and _kind(tensor) != _kind(wanted[each]):
+            raise DataError(
+                f"{path} does not fit the recipe of its run: {each} of its {name} is {tensor.dtype}, and must be "
+                f"{wanted[each].dtype}"
+            )
+
+
+def _kind(tensor: Tensor) -> str:
+    """Floats of any precision are floats."""
+    return "float" if tensor.is_floating_point() else str(tensor.dtype)
+
+
+def check_precision(saved: dict[str, Any], now: dict[str, Any], path: Path) -> None:
+    """Refuses the state of another gradient scaler than this precision has."""
+    if saved.keys() != now.keys() or not all(map(_is_number, saved.values())):
+        raise DataError(f"{path} does not fit the recipe of its run: {saved!r:.80} is no state of its precision")
+
+
 def check_remembered(optimizer: Any, saved: dict[str, Any], path: Path) -> None:
     """Refuses what another optimizer has remembered, or one of other weights: torch would take it without a word."""
+    for group, old in zip(optimizer.param_groups, saved["optimizer"]["param_groups"], strict=False):
+        for name in group.keys() & old.keys() - {"params"}:
+            fits = _is_number(old[name]) and old[name] >= 0 if name == "lr" else old[name] == group[name]
+            if not fits:  # the rate alone changes as a run goes on
+                raise DataError(
+                    f"{path} does not fit the recipe of its run: {name!r} of its optimizer is {old[name]!r:.80}"
+                )
     weights = [weight for group in optimizer.param_groups for weight in group["params"]]
     remembers = any(group.get("momentum", 1) for group in optimizer.param_groups)  # all but SGD without momentum
     if saved["step"] > 0 and remembers and not saved["optimizer"]["state"]:
         raise DataError(f"{path} is of step {saved['step']}, but its optimizer has remembered nothing; it is damaged")
     for number, kept in saved["optimizer"]["state"].items():
         for name, value in kept.items():
-            if isinstance(value, Tensor) and value.ndim and value.shape != weights[number].shape:
+            if not isinstance(value, Tensor):
+                continue
+            if (value.ndim and value.shape != weights[number].shape) or not value.is_floating_point():
                 raise DataError(
-                    f"{path} does not fit the recipe of its run: {name} of weight {number} is {value.shape}"
+                    f"{path} does not fit the recipe of its run: {name} of weight {number} is {value.dtype} of shape "
+                    f"{tuple(value.shape)}"
                 )
 
 

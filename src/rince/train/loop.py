@@ -18,15 +18,16 @@ from torch import Tensor
 from rince.config import Recipe
 from rince.devices import looking_is_free
 from rince.draws import NETWORK_DROPOUT, seed_of
-from rince.encoders.adapter import Adapter
+from rince.encoders.adapter import Standardised
 from rince.encoders.encoder import Encoder
 from rince.errors import ConfigError, DataError
 from rince.methods.method import Given, Method, Outcome
 from rince.sources.feed import Feed, Step
+from rince.terminal import is_first_process
 from rince.train.checkpoint import check_network, load_checkpoint
 from rince.train.progress import Progress
 from rince.train.record import CHECKPOINT, METRICS, Metrics, check_data, check_recipe, locked, new_run
-from rince.train.runtime import Runtime, check_logger, is_first_process, make_logger
+from rince.train.runtime import Runtime, check_logger, make_logger
 from rince.train.schedules import learning_rates, plateau_factor
 from rince.train.setup import (
     NOTHING,
@@ -35,6 +36,7 @@ from rince.train.setup import (
     build_encoder,
     build_parts,
     check_brought,
+    check_parts,
     lone_samples,
     rehearse,
     start_from,
@@ -45,6 +47,9 @@ from rince.train.signals import interruptions
 from rince.train.state import STATE, Saves, State
 from rince.train.validation import Judge, Validation
 from rince.train.watch import Watch
+
+MEASURED_STEPS = 6  # at least, the first included, which warms up
+LONGEST_GAP, LINES = 10, 50  # of a log: steps between two lines, and lines of a short run
 
 
 def train(
@@ -67,7 +72,7 @@ def train(
         judge: measures R@1 of the samples held out; None if nobody wants to know.
     """
     check_logger(recipe.log.logger)
-    if runtime.processes > 1 and not recipe.method.splits_batches:
+    if runtime.processes > 1 and not recipe.method.spans_processes:
         raise ConfigError(f"method.kind={recipe.method.kind} compares all samples of a batch; use one device")
     check_brought(recipe, brought)
     with ExitStack() as held:
@@ -90,7 +95,7 @@ def train(
         runtime.launch()
         held.enter_context(runtime.together(folder))
         if runtime.is_main:
-            check_data(folder, parts.noted(recipe.data.source), [*parts.told, *recipe.model.notes])
+            check_data(folder, parts.noted(recipe.data.source), [*parts.told, *recipe.model.notes], goes_on=goes_on)
         runtime.barrier()
         return _train(recipe, parts, validation, folder, runtime, goes_on=goes_on, told=told)
 
@@ -110,10 +115,11 @@ def _first_encoder(
     told = ""
     if recipe.model.start_from and fresh:
         told = start_from(encoder, Path(recipe.model.start_from))
-    if fresh and isinstance(encoder.backbone, Adapter) and encoder.backbone.standardise:
+    if fresh and isinstance(encoder.backbone, Standardised) and encoder.backbone.standardise:
         every = parts.trained.plain(torch.arange(len(parts.trained)))
-        assert isinstance(every, Tensor)  # an adapter takes vectors
+        assert isinstance(every, Tensor)  # it takes vectors, or sequences of them
         encoder.backbone.start_on(every)
+    check_parts(recipe, encoder)
     lone = lone_samples(recipe, parts.order, encoder, runtime.processes)
     return encoder, "\n".join(filter(None, [told, lone]))
 
@@ -128,8 +134,9 @@ def _train(
     metrics = Metrics(folder / METRICS, position, enabled=runtime.is_main)
     logger = make_logger(recipe.log.logger, folder) if runtime.is_main else None
     progress = Progress(recipe, logger, state.steps_per_epoch, stop, enabled=runtime.is_main)
-    watch, saved_at = Watch(method.rank_count, state.steps_per_epoch), time.monotonic()
-    saves = Saves(state, folder, metrics, runtime, progress.warn)
+    log_every = _log_every(recipe, stop)
+    watch = Watch(method.rank_count, state.steps_per_epoch, _temperatures(recipe, method))
+    saves = Saves(state, folder, metrics, runtime, progress.warn, recipe.save, stop)
     with interruptions() as interrupted, _told_what_is_saved(saves), metrics, progress:
         progress.say(told)
         for step in (feed := _feed(recipe, parts, runtime)).steps(state.step, stop):
@@ -137,7 +144,7 @@ def _train(
             _set_rate(state.optimizer, rate)
             validates = recipe.schedule.kind == "plateau" and (step.step + 1) % state.steps_per_epoch == 0
             judges = validation.due(step.step + 1, stop)
-            logged = validates or judges or step.step % recipe.log.every_steps == 0
+            logged = validates or judges or step.step % log_every == 0
             line = {"step": step.step, "epoch": step.epoch, "lr": rate}
             with _advice(folder), _network_dropout(recipe.seed, step.step, runtime):
                 outcome = method.step(state.encoder, step, logged=logged)
@@ -158,22 +165,23 @@ def _train(
                 saves.best()
             progress.advance(line, logged=logged)
             if logged or looking_is_free(runtime.device) or state.step == stop:
-                for warning in watch.look(line):
+                for warning in [*watch.look(line), *(watch.end() if state.step == stop else [])]:
                     progress.warn(warning)
             leaving = runtime.any(bool(interrupted))
-            minutes = (time.monotonic() - saved_at) / 60
-            due = state.step % recipe.save.every_steps == 0 or minutes >= recipe.save.every_minutes
-            if runtime.is_main and (due or leaving or state.step == stop):
+            if runtime.is_main and saves.due(leaving=leaving):
                 with _advice(folder):
                     _finite_values(outcome, step)  # no checkpoint holds NaN
-                saves.last(final=leaving or state.step == stop)
-                saved_at = time.monotonic()
+                saves.now(leaving=leaving)
             if leaving:
                 break
     if state.step == stop and runtime.is_main:
         _end(saves, validation)
     runtime.barrier()
     return state.step == stop
+
+
+def _temperatures(recipe: Recipe, method: Method) -> list[float]:
+    return [term.temperature for term in recipe.terms_for(method.rank_count)]
 
 
 def _end(saves: Saves, validation: Validation) -> None:
@@ -209,7 +217,14 @@ def _feed(recipe: Recipe, parts: Parts, runtime: Runtime) -> Feed:
         processes=runtime.processes,
         workers=recipe.data.workers,
         numbers=recipe.view_numbers,
+        watched=recipe.watched_numbers,
+        watched_every=_log_every(recipe, total_steps(recipe, parts.order.steps_per_epoch)),
     )
+
+
+def _log_every(recipe: Recipe, stop: int) -> int:
+    """Steps between two lines of the log, in a run of `stop` steps."""
+    return recipe.log.every_steps or max(1, min(LONGEST_GAP, stop // LINES))
 
 
 class Cost(NamedTuple):
@@ -241,7 +256,8 @@ def _seconds_per_step(recipe: Recipe, parts: Parts, limit: float) -> float:
     runtime = Runtime(1, recipe.train.precision)
     state, method = _start(recipe, parts, _first_encoder(recipe, parts, NOTHING, runtime, fresh=False)[0], runtime)
     began = now = 0.0
-    for number, step in enumerate(_feed(recipe, parts, runtime).steps(0, state.steps_per_epoch)):
+    number, enough = 0, max(state.steps_per_epoch, MEASURED_STEPS)  # an epoch may be a single step
+    for number, step in enumerate(_feed(recipe, parts, runtime).steps(0, enough)):
         method.step(state.encoder, step, logged=False)
         state.optimizer.step()
         state.optimizer.zero_grad()
@@ -249,8 +265,8 @@ def _seconds_per_step(recipe: Recipe, parts: Parts, limit: float) -> float:
         if number == 0:
             began = now
         elif now - began > limit:
-            return (now - began) / number
-    return (now - began) / max(1, state.steps_per_epoch - 1)
+            break
+    return (now - began) / number
 
 
 @contextmanager

@@ -5,14 +5,15 @@ from __future__ import annotations
 import math
 import sys
 import time
+from collections.abc import Iterable
 from contextlib import suppress
 from types import TracebackType
 from typing import Any, Protocol, Self
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
-from rich.table import Column
+from rich.text import Text
 
 from rince.config import Recipe
 
@@ -25,6 +26,16 @@ class Logger(Protocol):
 
     def finalize(self, status: str) -> None:
         """Is told that the run is over."""
+
+
+class TwoLines(Bar):
+    """A bar, and below it a line of its own for the numbers, so that 80 columns hold the loss of every rank."""
+
+    def get_renderables(self) -> Iterable[RenderableType]:
+        """The bar, then the numbers."""
+        yield self.make_tasks_table(self.tasks)
+        for task in self.tasks:
+            yield Text(task.fields["values"], no_wrap=True, overflow="ellipsis")
 
 
 class Progress:
@@ -43,15 +54,14 @@ class Progress:
     ) -> None:
         self.enabled, self.steps_per_epoch, self.stop = enabled, steps_per_epoch, stop
         self.console = Console(stderr=True)
-        # The numbers may be cut short on a narrow terminal; how far the run is and what is left may not.
         columns = (
-            TextColumn("{task.description}", table_column=Column(no_wrap=True, min_width=len(recipe.name))),
-            BarColumn(bar_width=10),
-            MofNCompleteColumn(table_column=Column(no_wrap=True, min_width=2 * len(str(stop)) + 1)),
-            TimeRemainingColumn(table_column=Column(no_wrap=True, min_width=8)),
-            TextColumn("{task.fields[values]}", table_column=Column(no_wrap=True, overflow="ellipsis", ratio=1)),
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=20),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+            TextColumn("left"),
         )
-        self._bar = Bar(*columns, console=self.console, disable=not self._on_terminal, expand=True)
+        self._bar = TwoLines(*columns, console=self.console, disable=not self._on_terminal)
         self._task = self._bar.add_task(recipe.name, total=stop, values="")
         self._started, self._first, self._shown = time.monotonic(), None, {}  # type: ignore[var-annotated]
         self._logger = logger
@@ -112,13 +122,15 @@ class Progress:
     def _text(self, rate: float) -> str:
         shown = self._shown
         epochs = math.ceil(self.stop / self.steps_per_epoch)
-        parts = [f"epoch {shown['epoch'] + 1}/{epochs}", f"{rate:.2f} steps/s", f"loss {shown['loss']:.3f}"]
+        parts = [f"epoch {shown['epoch'] + 1}/{epochs}", f"loss {shown['loss']:.3f}"]
         ranks = [name.partition("/")[2] for name in shown if name.startswith("term/")]
         parts += [f"ℓ{'' if rank.isdigit() else ' '}{rank} {shown[f'term/{rank}']:.3f}" for rank in ranks]
         if "accuracy" in shown:
             parts.append(f"accuracy {100 * shown['accuracy']:.0f}%")
-        similarities = [f"{shown[name]:+.2f}" for name in shown if name.startswith("similarity/")]
-        violated = [f"{100 * shown[name]:.0f}%" for name in shown if name.startswith("violated/")]
+        parts.append(f"{rate:.2f} steps/s")
+        of_ranks = [name for name in shown if name.partition("/")[2] in (*map(str, range(1, 128)), "negative")]
+        similarities = [f"{shown[name]:+.2f}" for name in of_ranks if name.startswith("similarity/")]
+        violated = [f"{100 * shown[name]:.0f}%" for name in of_ranks if name.startswith("violated/")]
         if similarities:
             parts += ["similarity " + " ".join(similarities), "violated " + " ".join(violated)]
         return "  ".join(parts)

@@ -4,6 +4,7 @@ recipe.yaml        the merged recipe, itself a valid one
 environment.json   versions, commit, data fingerprints
 metrics.jsonl      one line per logged step; no times in it, so that a resumed run writes the very same bytes
 last.ckpt          the newest whole checkpoint
+step-<n>.ckpt      with save.keep, that of step n on the way
 best.ckpt          with train.judge_every, that of the highest R@1 on validation
 validation.json    with data.validation, R@1 of the end, and where it is higher: before or after the head
 results.json       what `rince evaluate` finds
@@ -14,11 +15,12 @@ from __future__ import annotations
 import json
 import os
 import platform
+import shutil
 import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import torch
 
@@ -34,8 +36,11 @@ except ImportError:  # not on Windows
 
 RECIPE, ENVIRONMENT, METRICS, CHECKPOINT = "recipe.yaml", "environment.json", "metrics.jsonl", "last.ckpt"
 BEST = "best.ckpt"
+KEPT = "step-{:07d}.ckpt"
+Checkpoint = Literal["last", "best"]
 LOCK = ".lock"  # held by whoever trains
-BEGUN = {RECIPE, ENVIRONMENT, METRICS}  # all that a run has before its first checkpoint: the same start makes it again
+LOGS = {"csv", "tensorboard", "wandb"}  # folders of `log.logger`
+BEGUN = {RECIPE, ENVIRONMENT, METRICS, *LOGS}  # all that a run has before its first checkpoint: a start makes it again
 FINGERPRINTS = 1  # to be raised when the same samples or ranks get another fingerprint than before
 
 
@@ -48,7 +53,7 @@ def new_run(folder: Path, recipe: Recipe) -> Iterator[None]:
     _refuse_taken(folder, text)  # before anything is put there
     with locked(folder):
         for name in _refuse_taken(folder, text) - {RECIPE}:
-            (folder / name).unlink()
+            shutil.rmtree(folder / name) if name in LOGS else (folder / name).unlink()
         try:
             write_whole(folder / RECIPE, text)
         except WriteError as error:
@@ -61,7 +66,8 @@ def _refuse_taken(folder: Path, recipe: str) -> set[str]:
     try:
         clear_unfinished(folder)
         there = {path.name for path in folder.iterdir()} - {LOCK} if folder.exists() else set()
-        if there <= BEGUN and (RECIPE not in there or (folder / RECIPE).read_text("utf-8") == recipe):
+        # The recipe is what a run writes first: what lies there without one is not of a run.
+        if not there or (RECIPE in there and there <= BEGUN and (folder / RECIPE).read_text("utf-8") == recipe):
             return there
     except OSError as error:
         raise _no_run_there(folder, error) from None
@@ -131,9 +137,14 @@ def comparable_data(folder: Path) -> dict[str, Any]:
     return data if json.loads(path.read_text()).get("fingerprints") == FINGERPRINTS else {}
 
 
-def check_data(folder: Path, data: dict[str, Any], notes: Sequence[str] = ()) -> None:
-    """Refuses to go on with other data than the run began with; notes it where nothing is noted yet."""
+def check_data(folder: Path, data: dict[str, Any], notes: Sequence[str] = (), *, goes_on: bool) -> None:
+    """Refuses to go on with other data than the run began with; notes that of a run that begins."""
     if not (folder / ENVIRONMENT).is_file():
+        if goes_on:
+            raise DataError(
+                f"{folder / ENVIRONMENT} is gone, so nobody can tell whether the data is still that of the run; "
+                "restore it, or start a new run"
+            )
         return write_environment(folder, data, notes)
     before, version = noted_data(folder)
     for what, is_now in ((what, data[what]) for what in data if what != "source"):  # a copy elsewhere is the same data
@@ -181,6 +192,32 @@ def _no_run_there(folder: Path, error: OSError) -> ConfigError:
     return ConfigError(f"cannot write the run folder {folder}: {error.strerror}; choose another --out")
 
 
+def kept_steps(number: int, stop: int) -> set[int]:
+    """After which steps a checkpoint is kept: a half, a quarter, … of all of them.
+
+    >>> sorted(kept_steps(3, 100))
+    [12, 25, 50]
+    """
+    return {stop >> halvings for halvings in range(1, number + 1)} - {0}
+
+
+def logged_lines(folder: Path) -> list[dict[str, Any]]:
+    """What a run has logged, line by line. A line that was cut off by a kill is none."""
+    path = folder / METRICS
+    if not path.is_file():
+        return []
+    try:
+        whole = path.read_bytes().rpartition(b"\n")[0]
+        return [dict(json.loads(line)) for line in whole.splitlines() if line.strip()]
+    except (ValueError, TypeError, RecursionError) as error:
+        raise DataError(f"{path} is damaged ({error}); take the damaged line out") from None
+
+
+def kept_files(folder: Path) -> list[str]:
+    """The checkpoints of a run from first to last: those that were kept on the way, and the last one."""
+    return [*sorted(path.name for path in folder.glob(KEPT.partition("{")[0] + "*.ckpt")), CHECKPOINT]
+
+
 class Metrics:
     """Appends lines to metrics.jsonl; `position` goes into the checkpoint, and resuming cuts the file back to it.
 
@@ -198,11 +235,15 @@ class Metrics:
         try:
             self._file = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o666)
             shorter = os.fstat(self._file).st_size < position
-            if not shorter:
+            within = not shorter and position > 0 and os.pread(self._file, 1, position - 1) != b"\n"
+            if not shorter and not within:
                 os.ftruncate(self._file, position)
         except OSError as error:
             self._close()
             raise unwritten(path, error) from None
+        if within:
+            self._close()
+            raise DataError(f"{path} has no line that ends where its checkpoint says; one of the two was replaced")
         if shorter:
             self._close()
             raise DataError(f"{path} is shorter than its checkpoint says; it was edited or lost, so start a new run")

@@ -22,12 +22,7 @@ from torch import Tensor, nn
 from rince.errors import ConfigError, LostProcessError
 from rince.train.csv_log import CsvLog
 
-BatchNorm = Literal["per-process", "sync", "shuffled"]
-
-
-def is_first_process() -> bool:
-    """Whether this is the process a person started, or the first of those that torchrun or SLURM started."""
-    return int(os.environ.get("RANK", os.environ.get("SLURM_PROCID", os.environ.get("LOCAL_RANK", "0")))) == 0
+BatchNorm = Literal["per-process", "sync", "shuffled", "per-chunk"]
 
 
 class Runtime:

@@ -17,11 +17,12 @@ from rince.config import Recipe
 from rince.encoders.encoder import Encoder, feature_width, take_lone_samples
 from rince.errors import ConfigError, DataError
 from rince.hierarchy.given import Ranked
-from rince.hierarchy.levels import class_levels, class_paths, group_numbers
+from rince.hierarchy.levels import check_levels, class_levels, class_paths, group_numbers
+from rince.ranked_batches import RankedBatchSampler
 from rince.ranks import RankSource
-from rince.sources.order import BatchOrder, OrderOfSome
+from rince.sources.order import BalancedOrder, BatchOrder, OrderOfSome
 from rince.sources.part import Part, names_of, others, shared_texts, validation_rows
-from rince.sources.source import Source
+from rince.sources.source import Source, alike_note, left_out_notes, unseen_note
 from rince.sources.splits import names_digest
 from rince.train.checkpoint import load_checkpoint
 from rince.train.record import CHECKPOINT
@@ -73,10 +74,15 @@ class Parts:
     def told(self) -> list[str]:
         """What is not trained on, in sentences, and whether some of it is, in other rows."""
         held, things = len(self.held_out), f"{len(self.source):,} {self.source.thing}s"
-        validation = f"validation: {held:,} of {things}, chosen in each class by their names, are not trained on"
+        whole = "" if self.source.sample_groups is None else f" in {self._groups_held_out:,} whole groups"
+        validation = f"validation: {held:,} of {things}{whole}, chosen in each class by their names, are not trained on"
         kept = others(self.held_out, len(self.source))
         shared = shared_texts(self.source, kept, self.held_out, "the part for validation")
-        return [*filter(None, [self.source.set_aside, validation if held else "", shared])]
+        names = [alike_note(self.source.class_names), unseen_note(self.source)]
+        return [
+            *left_out_notes(self.source),
+            *filter(None, [*names, self.source.set_aside, validation if held else "", shared]),
+        ]
 
     @property
     def notes(self) -> list[str]:
@@ -90,7 +96,12 @@ class Parts:
         if len(self.held_out) == 0:
             return data
         names = names_of(self.source, self.held_out.tolist())
-        return data | {"validation": {"samples": len(names), "names": names_digest(names)}}
+        groups = {} if self.source.sample_groups is None else {"groups": self._groups_held_out}
+        return data | {"validation": {"samples": len(names), "names": names_digest(names)} | groups}
+
+    @property
+    def _groups_held_out(self) -> int:
+        return len(set(self.validation.sample_groups or ()))
 
     @property
     def group_counts(self) -> list[int]:
@@ -125,6 +136,9 @@ def build_parts(recipe: Recipe, brought: Brought = NOTHING, *, check_terms: bool
     data = recipe.data
     found = brought.source or data.open(data.train_split, recipe.seen_views, own_keys=len(recipe.own_ranks))
     source: Source = recipe.prepared(found)
+    by_levels = recipe.ranks is not None and recipe.ranks.needs_levels and brought.rank_source is None
+    if by_levels or recipe.method.needs_superclasses:
+        check_levels(source, data.taxonomy)
     paths = class_paths(source, data.taxonomy)
     levels = class_levels(source, data.taxonomy)
     groups = [group_numbers(names) for names in levels.values()]
@@ -138,17 +152,28 @@ def build_parts(recipe: Recipe, brought: Brought = NOTHING, *, check_terms: bool
             f"{data.source!r} have none; set data.taxonomy"
         )
     held_out = validation_rows(source, data.validation)
-    order = _order(recipe, source, groups, held_out)
+    order = _order(recipe, source, groups, held_out, ranks)
     return Parts(source, paths, groups, tuple(levels), ranks, rank_count, order, held_out)
 
 
-def _order(recipe: Recipe, source: Source, groups: Sequence[Tensor], held_out: Tensor) -> BatchOrder:
-    """The method's own, of the samples that are trained on."""
-    if len(held_out) == 0:
-        whole: BatchOrder = recipe.method.order(recipe, source.labels, groups)
-        return whole
+def _order(
+    recipe: Recipe, source: Source, groups: Sequence[Tensor], held_out: Tensor, ranks: RankSource | None
+) -> BatchOrder:
+    """Of the samples that are trained on: as the recipe wants its batches, or the method's own."""
     kept = others(held_out, len(source))
-    return OrderOfSome(recipe.method.order(recipe, source.labels[kept], groups), kept)
+    labels, data, batch = source.labels[kept], recipe.data, recipe.train.batch
+    order: BatchOrder
+    if data.batches == "ranked":
+        assert ranks is not None  # the recipe was checked
+        ranked = labels if ranks.by == "class" else kept
+        order = RankedBatchSampler(
+            ranked, ranks, batch, per_class=data.per_class, seed=recipe.seed, balance=data.balance
+        )
+    elif data.balance == "classes":
+        order = BalancedOrder(labels, batch, recipe.seed)
+    else:
+        order = recipe.method.order(recipe, labels, groups)
+    return OrderOfSome(order, kept) if len(held_out) else order
 
 
 def build_ranks(
@@ -254,6 +279,19 @@ def build_encoder(
         return Encoder(backbone, recipe.method.head(features, recipe.model, groups), feature_dim=features)
 
 
+def check_parts(recipe: Recipe, encoder: Encoder) -> None:
+    """Refuses batch normalisation, which mixes a part's samples, where parts promise the gradient of the batch."""
+    train = recipe.train
+    if train.accumulate == 1 or train.batch_norm == "per-chunk" or not recipe.method.caches_batches:
+        return
+    if any(isinstance(each, nn.modules.batchnorm._BatchNorm) and each.training for each in encoder.modules()):
+        raise ConfigError(
+            f"train.accumulate={train.accumulate}: the encoder has batch normalisation, which mixes the samples of a "
+            f"part, so that the gradients of method.kind={recipe.method.kind} are not those of the whole batch; use "
+            "model.norm=group where the network has it, or accept that with train.batch_norm=per-chunk"
+        )
+
+
 def lone_samples(recipe: Recipe, order: BatchOrder, encoder: Encoder, processes: int) -> str:
     """Makes an encoder ready for one sample at a time, if a batch can have a part of one; says so in a sentence."""
     last = len(order.ids(0, order.steps_per_epoch - 1))
@@ -332,9 +370,9 @@ def without_rank(recipe: Recipe, parts: Parts) -> str:
 def _check_terms(recipe: Recipe, rank_count: int) -> None:
     if recipe.ranks is None:
         return
-    what, terms = recipe.method.rank_terms or ("loss.terms", len(recipe.terms))
+    what, terms = recipe.method.rank_terms or ("loss.terms", len(recipe.terms_for(rank_count)))
     if terms < rank_count:
         raise ConfigError(
             f"the taxonomy gives {rank_count} ranks but {what} has {terms}; add one for every rank (a temperature must "
-            "not fall), or choose ranks.kind=classes"
+            "not fall; three or more at equal steps go on by themselves), or choose ranks.kind=classes"
         )

@@ -21,6 +21,7 @@ from rince.sources.source import Source
 from rince.train.setup import Parts
 
 VALIDATION = "validation.json"
+AFTER = " after the head"  # how the names of numbers end that are of embeddings
 Place = Literal["features", "embeddings"]
 """Before the head, or after it."""
 Recalls = dict[Place, dict[str, float]]
@@ -86,7 +87,7 @@ class Validation:
 
 def named_recalls(found: Recalls) -> dict[str, float]:
     """`class/recall@1`, `class/recall@1 after the head`, … → the number."""
-    endings: dict[Place, str] = {"features": "", "embeddings": " after the head"}
+    endings: dict[Place, str] = {"features": "", "embeddings": AFTER}
     return {f"{level}/recall@1{endings[place]}": value for place, of in found.items() for level, value in of.items()}
 
 
@@ -94,6 +95,22 @@ def better_place(found: Recalls, *, classifies: bool) -> Place:
     """That of the higher mean over levels; the features of two that are equal, and where the head is a classifier."""
     after = fmean(found["embeddings"].values()) > fmean(found["features"].values())
     return "embeddings" if after and not classifies else "features"
+
+
+def why_place(folder: Path) -> str:
+    """Why a run takes vectors before or after its head, in a few words."""
+    found = recorded(folder)
+    if not found:
+        return "nothing was held out to compare"
+    metrics = found.get("metrics", {})
+    after = [value for name, value in metrics.items() if name.endswith(AFTER)]
+    before = [value for name, value in metrics.items() if not name.endswith(AFTER)]
+    if not after or not before:
+        return "better on validation"
+    if fmean(after) == fmean(before):
+        return "a tie on validation"
+    passed_over = found["place"] == "features" and fmean(after) > fmean(before)
+    return "the head is a classifier" if passed_over else "better on validation"
 
 
 def recorded(folder: Path) -> dict[str, Any]:

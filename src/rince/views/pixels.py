@@ -40,16 +40,22 @@ class PixelViewSettings(Section):
     """The section `views` of data that has pixels."""
 
     size: PositiveInt | None = Field(None, description="pixels of a side; null: what the network was made for, else 32")
-    crop_scale: tuple[Fraction, Fraction] = (0.2, 1.0)
-    crop_ratio: tuple[PositiveFloat, PositiveFloat] = (3 / 4, 4 / 3)
-    flip: Fraction = 0.5
+    crop_scale: tuple[Fraction, Fraction] = Field((0.2, 1.0), description="least and largest share of the area cut out")
+    crop_ratio: tuple[PositiveFloat, PositiveFloat] = Field(
+        (3 / 4, 4 / 3), description="least and largest width of a crop in heights"
+    )
+    flip: Fraction = Field(0.5, description="probability that a view is mirrored, left to right")
     jitter: tuple[Fraction, Fraction, Fraction, Annotated[float, Field(ge=0, le=0.5)]] | None = Field(
         (0.4, 0.4, 0.4, 0.1), description="brightness, contrast, saturation, hue; null for none"
     )
-    jitter_probability: Fraction = 0.8
-    grayscale: Fraction = 0.2
-    mean: list[float] | None = Field(None, description="null: the network's own, else ImageNet's")
-    std: list[PositiveFloat] | None = Field(None, description="null: the network's own, else ImageNet's")
+    jitter_probability: Fraction = Field(0.8, description="that the colours of a view are changed by jitter")
+    grayscale: Fraction = Field(0.2, description="probability that a view has no colours")
+    mean: list[float] | None = Field(
+        None, description="of pixels, taken away; null: the network's own, else ImageNet's"
+    )
+    std: list[PositiveFloat] | None = Field(
+        None, description="of pixels, divided by; null: the network's own, else ImageNet's"
+    )
 
     def filled(self, size: int, mean: Sequence[float], std: Sequence[float]) -> PixelViewSettings:
         """The same with these where nothing was said."""

@@ -22,7 +22,7 @@ Number = TypeVar("Number", float, Tensor)
 
 
 def _each(
-    scores_of: Callable[[Evidence], Scores], number: Callable[[Tensor, Tensor], Number]
+    scores_of: Callable[[Evidence], Scores], number: Callable[[Evidence, Tensor, Tensor], Number]
 ) -> Callable[[Evidence], dict[str, Number]]:
     """One number for each set of outliers, or one for each inlier; no scores are made where there are none."""
 
@@ -30,19 +30,27 @@ def _each(
         if not evidence.outliers:
             return {}
         scores = scores_of(evidence)
-        return {name: number(scores.inliers, found) for name, found in scores.outliers.items()}
+        return {name: number(evidence, scores.inliers, found) for name, found in scores.outliers.items()}
 
     return measure
+
+
+def _auroc(evidence: Evidence, inliers: Tensor, outliers: Tensor) -> Tensor:
+    return evidence.counted(shares_below(inliers, outliers))
+
+
+def _false(evidence: Evidence, inliers: Tensor, outliers: Tensor) -> float:
+    return fpr_at_recall(inliers[evidence.known.to(inliers.device)], outliers)
 
 
 def _metric(leaf: str, heading: str, direction: Direction, protocol: str, measure: Measure, group: str = "") -> Metric:
     return Metric(f"outliers/{{}}/{leaf}", heading, direction, PERCENT, protocol, measure, group, both_places=True)
 
 
-AUROC = _metric("auroc", "AUROC", "up", GAUSSIANS, _each(lambda e: e.gaussian, shares_below), "Outliers: {}")
+AUROC = _metric("auroc", "AUROC", "up", GAUSSIANS, _each(lambda e: e.gaussian, _auroc), "Outliers: {}")
 METRICS = (
     AUROC,
-    _metric("fpr@95", "FPR@95", "down", FALSE, _each(lambda e: e.gaussian, fpr_at_recall)),
-    _metric("auroc_tied", "AUROC, tied", "up", TIED, _each(lambda e: e.tied, shares_below)),
-    _metric("auroc_neighbours", "AUROC, neighbours", "up", NEAR, _each(lambda e: e.near, shares_below)),
+    _metric("fpr@95", "FPR@95", "down", FALSE, _each(lambda e: e.gaussian, _false)),
+    _metric("auroc_tied", "AUROC, tied", "up", TIED, _each(lambda e: e.tied, _auroc)),
+    _metric("auroc_neighbours", "AUROC, neighbours", "up", NEAR, _each(lambda e: e.near, _auroc)),
 )
