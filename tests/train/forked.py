@@ -74,15 +74,15 @@ def rince_forked(*arguments, **options):
     return Forked([sys.executable, "-m", "rince", *arguments], **options)
 
 
-def two_forked(*arguments):
-    """Runs the command line as two processes that know of each other, as torchrun would start them."""
+def two_forked(*arguments, by=rince_forked, **options):
+    """Runs something as two processes that know of each other, as torchrun would start them."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     shared = {"WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 2, "GROUP_RANK": 0, "GROUP_WORLD_SIZE": 1, "MASTER_PORT": port}
     shared |= {"MASTER_ADDR": "127.0.0.1", "TORCHELASTIC_RUN_ID": "two"}
     both = [
-        rince_forked(*arguments, env=os.environ | {k: str(v) for k, v in (shared | own).items()})
+        by(*arguments, env=os.environ | {k: str(v) for k, v in (shared | own).items()}, **options)
         for own in ({"RANK": number, "LOCAL_RANK": number} for number in (0, 1))
     ]
     assert [process.wait(200) for process in both] == [0, 0]

@@ -14,10 +14,12 @@ import typer.main
 import rince
 from rince.cli import app
 from rince.config import load_recipe, recipe_names
+from train.forked import Forked, two_forked
 
 ROOT = Path(__file__).parents[2]
 STORIES = ("all-of-rince", "extending", "tutorial")
 INDEX = "photos.parquet"
+SEVERAL = "init_process_group"  # what torchrun starts, as processes that have done nothing before
 # Not among the development packages: with it comes torchmetrics, which Fabric then imports, and with that transformers,
 # two seconds more for every command. Where it is installed, its example is run.
 LIGHTNING = "pytorch_lightning"
@@ -73,6 +75,7 @@ def test_examples_print_what_they_say(page):
     shown = [(code, output) for code, output in shown if INDEX not in code]  # test_commands runs it, beside that file
     if importlib.util.find_spec(LIGHTNING) is None:
         shown = [(code, output) for code, output in shown if LIGHTNING not in code]
+    shown = [(code, output) for code, output in shown if SEVERAL not in code]  # the test below
     if not shown:
         return
     given = json.dumps([code for code, _ in shown])
@@ -80,6 +83,16 @@ def test_examples_print_what_they_say(page):
     done = subprocess.run(command, input=given, capture_output=True, text=True, check=False, cwd=ROOT)
     assert done.returncode == 0, done.stderr
     assert done.stdout.split("=end=\n") == [*(output for _, output in shown), ""]
+
+
+@pytest.mark.slow
+def test_the_example_of_several_processes_prints_what_it_says(tmp_path):
+    page = (ROOT / "docs" / "integrations.md").read_text()
+    shown = re.findall(r"```python\n(.*?)```\n\n```text\n(.*?)```", page, flags=re.DOTALL)
+    [(code, output)] = [(code, output) for code, output in shown if SEVERAL in code]
+    with (tmp_path / "printed").open("w") as printed:
+        two_forked([sys.executable, "-c", code], by=Forked, stdout=printed)
+    assert (tmp_path / "printed").read_text() == output
 
 
 def test_links_between_pages_lead_somewhere():
