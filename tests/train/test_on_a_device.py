@@ -76,7 +76,12 @@ def trained_alike(recipe, folder, *, float64=False):
     cpu, device = lines(folder / "cpu"), lines(folder / "device")
     assert len(cpu) == len(device) == recipe.train.max_steps
     for one, other in zip(cpu, device, strict=True):
-        assert other == pytest.approx(one, rel=1e-4, abs=1e-5)
+        # Shares of pairs are counts: one pair of ten thousand may be as close to the next as numbers of two devices are.
+        shares = {key for key in one if key.startswith("violated/")}
+        assert {key: other[key] for key in shares} == pytest.approx({key: one[key] for key in shares}, abs=3e-4)
+        assert {k: v for k, v in other.items() if k not in shares} == pytest.approx(
+            {k: v for k, v in one.items() if k not in shares}, rel=1e-4, abs=1e-5
+        )
     return cpu
 
 

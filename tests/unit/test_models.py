@@ -290,18 +290,21 @@ def test_a_recipe_says_how_weights_lie_in_memory(shape, form, last):
     assert {weight.is_contiguous(memory_format=form) for weight in large} == {last}
 
 
-@pytest.mark.parametrize(("stem", "kernel"), [("small", 3), ("imagenet", 7)])
+@pytest.mark.parametrize("which", ["small", "imagenet", "of a block", "of a block, striding"])
 @pytest.mark.parametrize("frames", [1, 2, 3, 5, 8])
-def test_a_convolution_of_clips_has_the_gradient_of_float32_in_bfloat16(stem, kernel, frames):
-    """torch 2.13 leaves garbage as gradient of weights where a clip has fewer frames than the kernel."""
-    conv = resnet(10, width=16, stem=stem, dims=3).to(memory_format=torch.channels_last_3d).stem[0]
-    assert conv.kernel_size[0] == kernel
-    clips = torch.randn(2, 3, frames, 10, 10, generator=torch.Generator().manual_seed(0))
+def test_a_convolution_of_clips_is_that_of_float32_in_bfloat16(which, frames):
+    """torch 2.13 leaves garbage as maps, or as gradient of weights, where a clip has fewer frames than the kernel."""
+    network = resnet(10, width=16, stem=which if "block" not in which else "small", dims=3)
+    others = {"of a block": network.stages[0][0].convs[0], "of a block, striding": network.stages[1][0].convs[0]}
+    conv = others.get(which, network.stem[0]).to(memory_format=torch.channels_last_3d)
+    assert conv.kernel_size[0] == (7 if which == "imagenet" else 3)
+    stride = 2 if "striding" in which else 1
+    clips = torch.randn(2, conv.in_channels, frames, 10, 10, generator=torch.Generator().manual_seed(0))
     made = {}
     for precision in (torch.float32, torch.bfloat16):
         with torch.autocast("cpu", dtype=torch.bfloat16, enabled=precision == torch.bfloat16):
             maps = conv(clips)
-        assert (maps.dtype, maps.shape[2]) == (precision, frames)
+        assert (maps.dtype, maps.shape[2]) == (precision, -(-frames // stride))
         weights = torch.randn(maps.shape, generator=torch.Generator().manual_seed(1))
         (gradient,) = torch.autograd.grad((maps.float() * weights).sum(), conv.weight)
         made[precision] = maps.float(), gradient

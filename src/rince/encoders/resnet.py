@@ -66,17 +66,19 @@ def _norm(norm: Norm, channels: int, dims: Dims) -> nn.Module:
 
 
 class _ClipConv(nn.Conv3d):
-    """A convolution of clips whose gradient is right in bfloat16 on CPUs, too.
+    """A convolution of clips that is right in bfloat16 on CPUs, too.
 
-    There, where a clip has more than one frame but fewer than the kernel, and time is not strided, torch 2.13 (oneDNN
-    3.12) leaves the gradient of weights as the memory was, and writes beyond it. Frames of zeros change nothing.
+    There, where a clip has fewer frames than the kernel, torch 2.13 (oneDNN 3.12) leaves results as the memory was: with
+    AVX-512, of two frames or more, the gradient of weights (and writes beyond it); with AMX, of one frame in few channels,
+    the maps themselves. Frames of zeros change nothing.
     """
 
     def forward(self, maps: Tensor) -> Tensor:
         frames, kernel = maps.shape[2], self.kernel_size[0]
-        if self.stride[0] != 1 or not 1 < frames < kernel or not _in_bfloat16_on_cpu(maps):
+        if frames >= kernel or not _in_bfloat16_on_cpu(maps):
             return super().forward(maps)
-        return super().forward(F.pad(maps, (0, 0, 0, 0, 0, kernel - frames)))[:, :, :frames]
+        made = (frames - 1) // self.stride[0] + 1
+        return super().forward(F.pad(maps, (0, 0, 0, 0, 0, kernel - frames)))[:, :, :made]
 
 
 def _in_bfloat16_on_cpu(maps: Tensor) -> bool:
