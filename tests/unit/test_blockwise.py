@@ -58,7 +58,7 @@ def test_equals_the_naive_loops(name, over_positives, over_ranks):
     assert total.item() == pytest.approx(naive_loss(similarities, ranks.tolist(), terms, over_positives, over_ranks))
 
 
-@pytest.mark.parametrize(("name", "queries"), [*((name, 33) for name in VARIANTS), ("in_", 40)])  # last blocks of 1, 8
+@pytest.mark.parametrize(("name", "queries"), [("in_", 33), ("out_in", 33), ("in_", 40)])  # last blocks of 1, 8
 @pytest.mark.slow
 def test_compiled_equals_eager(name, queries):
     torch.manual_seed(2)
