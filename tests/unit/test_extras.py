@@ -1,5 +1,6 @@
 """A package that is not there is named together with the extra that brings it."""
 
+import ast
 import re
 import subprocess
 import sys
@@ -43,3 +44,19 @@ def test_the_command_line_without_its_packages(absent):
     assert done.returncode == 2
     assert f'this needs the package {absent}: pip install "rince[train]"' in done.stderr
     assert "Traceback" not in done.stderr
+
+
+# Brought by no extra: what a user has who asks for it; huggingface_hub comes with datasets.
+OF_OTHERS = {"wandb", "pytorch_metric_learning", "timm", "huggingface_hub"}
+
+
+def test_whatever_is_imported_is_of_an_extra():
+    imported = set()
+    for file in (ROOT / "src" / "rince").rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Import):
+                imported |= {name.name.partition(".")[0] for name in node.names}
+            elif isinstance(node, ast.ImportFrom) and not node.level:
+                imported.add(node.module.partition(".")[0])
+    assert len(imported) > 50
+    assert imported - {*sys.stdlib_module_names, "rince", "torch", *EXTRA_OF} == OF_OTHERS

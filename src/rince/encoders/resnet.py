@@ -68,9 +68,9 @@ def _norm(norm: Norm, channels: int, dims: Dims) -> nn.Module:
 class _ClipConv(nn.Conv3d):
     """A convolution of clips that is right in bfloat16 on CPUs, too.
 
-    There, where a clip has fewer frames than the kernel, torch 2.13 (oneDNN 3.12) leaves results as the memory was: with
-    AVX-512, of two frames or more, the gradient of weights (and writes beyond it); with AMX, of one frame in few channels,
-    the maps themselves. Frames of zeros change nothing.
+    There, where a clip has fewer frames than the kernel, torch 2.13 (oneDNN 3.12) leaves results as the memory was:
+    with AVX-512, of two frames or more, the gradient of weights (and writes beyond it); with AMX, of one frame in few
+    channels, the maps themselves. Frames of zeros change nothing.
     """
 
     def forward(self, maps: Tensor) -> Tensor:

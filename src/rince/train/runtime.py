@@ -20,6 +20,7 @@ from lightning_fabric.strategies.ddp import DDPStrategy
 from torch import Tensor, nn
 
 from rince.errors import ConfigError, LostProcessError
+from rince.terminal import counted, is_first_process, mention
 from rince.train.csv_log import CsvLog
 
 BatchNorm = Literal["per-process", "sync", "shuffled", "per-chunk"]
@@ -58,6 +59,9 @@ class Runtime:
             raise ConfigError(
                 "train.batch_norm=sync needs GPUs; on CPUs use per-process, shuffled, or model.norm=group"
             )
+
+        if self.device.type == "cpu" and is_first_process():
+            _say_if_crowded(int(os.environ.get("LOCAL_WORLD_SIZE", devices)))
 
     def launch(self) -> None:
         """Starts the other processes, if there are any."""
@@ -191,3 +195,11 @@ class _Wandb:
 
     def finalize(self, status: str) -> None:
         self._run.finish(exit_code=0 if status == "success" else 1)
+
+
+def _say_if_crowded(processes: int) -> None:
+    """Processes that have no core of their own wait for each other."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if processes > cores:
+        told = f"{processes} processes on {counted(cores, 'core')} will wait for each other"
+        mention(f"{told}; --devices {cores} is faster")
