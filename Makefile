@@ -39,7 +39,7 @@ demo-images: $(READY) ## small images from scratch: Fashion-MNIST, SCL-in and RI
 	$(BIN)/rince evaluate runs/demo-images/scl-in runs/demo-images/rince-in
 	$(BIN)/rince report runs/demo-images/scl-in runs/demo-images/rince-in --out runs/demo-images/report
 
-# A worker of pytest per core, and one thread of torch per worker: more of them would only wait for each other. Each
+# A worker of pytest per core and one more (tests/conftest.py), and one thread of torch per worker: more of them would only wait for each other. Each
 # worker begins with its own part of the files, so that what the tests of a file share is made once.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses=auto --dist=worksteal
 

@@ -7,6 +7,11 @@ if "PYTEST_XDIST_WORKER" in os.environ:  # there is a worker for every core
     os.environ["OMP_NUM_THREADS"] = "1"
 
 
+def pytest_xdist_auto_num_workers():
+    """One more than there are cores: where a test waits for processes or a browser, another one computes."""
+    return (os.cpu_count() or 1) + 1
+
+
 FIRST = ("test_pages.py", "test_reproduce.py", "test_two_processes.py", "test_wheel.py", "test_resume.py")
 
 

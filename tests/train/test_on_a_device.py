@@ -134,8 +134,18 @@ def test_every_source_of_ranks_is_here():
     assert named == set(BUILT_IN["ranks"]) - {"given", "clips"}  # clips are trained on below
 
 
-@pytest.mark.parametrize("method", ["contrast", "in-batch"])
-@pytest.mark.parametrize("name", RANKS)
+OF_SAMPLES = (
+    "instances",
+    "embedding of samples",
+    "neighbours of samples",
+    "position",
+)  # the others are one table in the end
+
+
+@pytest.mark.parametrize(
+    ("name", "method"),
+    [*((name, "contrast") for name in RANKS), *((name, "in-batch") for name in ("tree", *OF_SAMPLES))],
+)
 def test_ranks_are_the_same_on_a_device(name, method, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(
