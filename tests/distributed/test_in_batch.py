@@ -62,6 +62,7 @@ def work(process, folder):
     found["refused"] = refused(process)
     found["own ranks"] = own_ranks_of_views_elsewhere(process)
     torch.save(found, folder / f"{process}.pt")
+    del network  # freed after its group, it joins gloo's thread while that waits for Python's lock: hung once in twenty
     dist.destroy_process_group()
 
 
