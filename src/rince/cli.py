@@ -629,22 +629,20 @@ def reproduce(
     rince reproduce cifar100 --data DIR --out runs/cifar100 --dry-run
     rince reproduce temperature --data DIR --seeds 123 --out runs/temperature
     """
-    from rince.reproduce import Reproduction, estimate
+    from rince.reproduce import Plan, Reproduction, estimate
 
-    work = Reproduction(table, scale, out, data, rows or None, seeds or None, jobs, kept)
-    planned = work.plan()
+    plan = Plan(table, scale, out, data)
+    work = Reproduction(plan, rows=rows or None, seeds=seeds or None, at_a_time=jobs, kept=kept)
     if dry_run:
-        for job in planned:
-            typer.echo(
-                f"{'done' if work.is_done(job) else 'to do'}  {job.row}, seed {job.seed}: {' '.join(job.commands[0])}"
-            )
-        left = [job for job in planned if not work.is_done(job)]
+        left = work.left
+        for job in work.jobs:
+            typer.echo(f"{'to do' if job in left else 'done'}  {job.row}, seed {job.seed}: {' '.join(job.commands[0])}")
         typer.echo(f"{len(left)} runs to do; {estimate(left, jobs)}" if left else "nothing to do")
         if left:
             _next("the same without --dry-run; it can be interrupted and given again")
         return
     try:
-        failed = work.run(planned, typer.echo)
+        failed = work.run(typer.echo)
     except KeyboardInterrupt:
         typer.echo("interrupted; runs are saved, go on with the same command", err=True)
         raise typer.Exit(INTERRUPTED) from None

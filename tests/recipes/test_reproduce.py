@@ -20,23 +20,27 @@ import yaml
 from safetensors.torch import load_file
 
 from rince import __version__ as version
-from rince import reproduce
 from rince.errors import ConfigError, DataError
 from rince.evaluation.paired import paired_difference
 from rince.evaluation.queries import read_queries
 from rince.report import tables
 from rince.report.differences import between, unpacked
 from rince.report.kept import thinned_log
+from rince.reproduce import Plan, work
+from rince.reproduce.estimate import _each_once
+from rince.reproduce.jobs import Job, is_done
+from rince.reproduce.plan import HUB
+from rince.reproduce.summary import Summary
 from train.forked import Forked
 from train.tiny import TINY, rince, write_recipe
 
 LOADED = """
 import signal, sys, yaml
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts its background jobs with SIGINT ignored
-from rince import reproduce
 from rince.report import tables
-tables.paper_tables = reproduce.paper_tables = lambda: yaml.safe_load(open({table!r}))
-reproduce.HUB.update(fashion="fashion")
+from rince.reproduce.plan import HUB
+tables.paper_tables = lambda: yaml.safe_load(open({table!r}))
+HUB.update(fashion="fashion")
 from rince.cli import main
 sys.argv = ["rince", *{arguments!r}]
 main()
@@ -65,10 +69,9 @@ def table(tmp_path, monkeypatch):
     written["wrong"] = written["tiny"] | {"compare": [["first", "reported"]]}
     path = tmp_path / "tables.yaml"
     path.write_text(yaml.safe_dump(written, allow_unicode=True, sort_keys=False))
-    for module in (tables, reproduce):
-        monkeypatch.setattr(module, "paper_tables", lambda: written)
-    monkeypatch.setitem(reproduce.HUB, "fashion", "fashion")
-    monkeypatch.setattr(reproduce, "subprocess", SimpleNamespace(Popen=Forked, STDOUT=subprocess.STDOUT))
+    monkeypatch.setattr(tables, "paper_tables", lambda: written)
+    monkeypatch.setitem(HUB, "fashion", "fashion")
+    monkeypatch.setattr(work, "subprocess", SimpleNamespace(Popen=Forked, STDOUT=subprocess.STDOUT))
     return path
 
 
@@ -111,11 +114,13 @@ def check_that_a_summary_of_before_counts(whole, rows, tmp_path):
     assert "first-seed-2.json is of another recipe" in again.stderr
     assert "1 runs to do" in again.stdout
     # Left out, it is run again, and the mean that it was part of no longer counts.
-    asked = reproduce.Reproduction("tiny", None, tmp_path / "5", None, ["first"], [1, 2], kept=second / "summary")
-    assert [asked.is_done(job) for job in asked.plan()] == [True, False]
+    plan = Plan("tiny", None, tmp_path / "5")
+    asked = Summary(plan, kept=second / "summary")
+    assert [asked.is_done(job) for job in plan.jobs(["first"], [1, 2])] == [True, False]
     means, _ = asked._means_before()
     assert [row for row, values in means.items() if values] == ["τ₂ = 0.4"]
-    asked.run([job for job in asked.plan() if asked.is_done(job)], print)
+    plan.out.mkdir()
+    asked.write()
     with (tmp_path / "5" / "table.csv").open(encoding="utf-8") as file:
         assert {line["seeds"] for line in csv.DictReader(file) if line["recipe"] == "first"} == {"1"}
     # A summary that does not know what its rows did with every query counts all the same.
@@ -257,7 +262,7 @@ def test_a_row_that_fails_does_not_stop_the_others(table, tmp_path):
 def test_whatever_asks_it_to_stop_stops_it_as_ctrl_c_does(number):
     before = signal.signal(number, signal.SIG_DFL)  # under nohup it is ignored
     try:
-        with pytest.raises(KeyboardInterrupt), reproduce._stop_signals():
+        with pytest.raises(KeyboardInterrupt), work._stop_signals():
             signal.raise_signal(number)
         assert signal.getsignal(number) == signal.SIG_DFL
     finally:
@@ -331,7 +336,7 @@ def test_a_folder_of_another_recipe_is_refused(table, tmp_path):
 
 def test_full_scale_is_judged_by_the_papers_probe(tmp_path):
     reduced, full = (
-        reproduce.Job("first", 1, "cifar100/rince-in", (f"scale={scale}",), tmp_path, ()).commands[1]
+        Job("first", 1, "cifar100/rince-in", (f"scale={scale}",), tmp_path, ()).commands[1]
         for scale in ("reduced", "full")
     )
     assert "--probe" not in reduced
@@ -348,8 +353,8 @@ def test_a_run_is_done_when_the_numbers_of_its_table_are_there(tmp_path):
     def done(names, checkpoint=hashlib.sha256(b"").hexdigest(), **wanted):
         results = {"metrics": dict.fromkeys(names, 0.5), "step": 3, "of_steps": 3, "checkpoint": checkpoint}
         (tmp_path / "run" / "results.json").write_text(json.dumps(results))
-        job = reproduce.Job("r", 1, "video/rince-uni", overrides, tmp_path / "run", **wanted)
-        return reproduce.is_done(job)
+        job = Job("r", 1, "video/rince-uni", overrides, tmp_path / "run", **wanted)
+        return is_done(job)
 
     assert done(["finetune/accuracy"], finetuned_on=(str(kth),))
     assert done(["finetune/accuracy on ucf101"], finetuned_on=(str(other),))
@@ -363,10 +368,10 @@ def test_a_run_is_done_when_the_numbers_of_its_table_are_there(tmp_path):
 
 
 def test_what_cannot_be_read_is_neither_trained_anew_nor_left_out_of_the_table(tmp_path):
-    job = reproduce.Job("r", 1, "vectors/rince-in", (), tmp_path)
-    assert not reproduce.is_done(job)
+    job = Job("r", 1, "vectors/rince-in", (), tmp_path)
+    assert not is_done(job)
     assert read_queries(tmp_path) is None
-    for name, read in (("results.json", reproduce.is_done), ("queries.safetensors", lambda _: read_queries(tmp_path))):
+    for name, read in (("results.json", is_done), ("queries.safetensors", lambda _: read_queries(tmp_path))):
         (tmp_path / name).mkdir()  # opened, it is an error of the system
         with pytest.raises(DataError, match=f"{name} cannot be read: Is a directory"):
             read(job)
@@ -376,7 +381,7 @@ def test_tables_on_imagenet_name_their_outliers_by_lists(tmp_path):
     for name in ("imagenet", "awa2", "tiny-imagenet"):
         (tmp_path / name).mkdir()
     jobs = {
-        table: reproduce.Reproduction(table, "reduced", tmp_path / "out", data=tmp_path, seeds=[1]).plan()
+        table: Plan(table, "reduced", tmp_path / "out", data=tmp_path).jobs(seeds=[1])
         for table in ("imagenet100", "threshold")
     }
     assert [job.row for job in jobs["imagenet100"]] == ["Cross-entropy s.a.", "SCL-out", "RINCE-out-in"]
@@ -386,7 +391,7 @@ def test_tables_on_imagenet_name_their_outliers_by_lists(tmp_path):
     assert thresholds == [float(job.row) for job in jobs["threshold"]] == [0.35, 0.4, 0.45, 0.5, 0.55]
     assert jobs["threshold"][0].outliers == (f"{tmp_path}/tiny-imagenet:tiny-imagenet-20",)
     with pytest.raises(ConfigError, match="imagenet cannot be had from the hub; give --data DIR"):
-        reproduce.Reproduction("imagenet100", "full", tmp_path / "out").plan()
+        Plan("imagenet100", "full", tmp_path / "out").jobs()
 
 
 def test_a_column_may_be_the_mean_of_several_numbers():
@@ -399,7 +404,7 @@ def test_a_column_may_be_the_mean_of_several_numbers():
 
 
 def test_a_table_of_ours_has_its_settings_and_its_seeds_and_no_scale(tmp_path):
-    jobs = reproduce.Reproduction("definitions", None, tmp_path).plan()
+    jobs = Plan("definitions", None, tmp_path).jobs()
     seeds = {row: [job.seed for job in jobs if job.row == row] for row in dict.fromkeys(job.row for job in jobs)}
     assert seeds.pop("Frozen features") == [123]  # nothing is drawn where nothing is trained
     assert all(len(set(each)) == 10 for each in seeds.values())
@@ -409,7 +414,7 @@ def test_a_table_of_ours_has_its_settings_and_its_seeds_and_no_scale(tmp_path):
     contrastive = {(each.optimizer.lr, each.train.epochs, each.model.features.noise) for each in recipes.values()}
     assert len(contrastive) == 1  # one set of settings for all rows
     with pytest.raises(ConfigError, match="has one scale only"):
-        reproduce.Reproduction("definitions", "reduced", tmp_path).plan()
+        Plan("definitions", "reduced", tmp_path)
 
 
 def test_a_scale_may_have_seeds_of_its_own(tmp_path):
@@ -418,7 +423,7 @@ def test_a_scale_may_have_seeds_of_its_own(tmp_path):
         (data / name).mkdir(parents=True)
 
     def seeds_at(table, scale):
-        jobs = reproduce.Reproduction(table, scale, tmp_path, data=data).plan()
+        jobs = Plan(table, scale, tmp_path, data=data).jobs()
         return {row: [job.seed for job in jobs if job.row == row] for row in dict.fromkeys(job.row for job in jobs)}
 
     long = seeds_at("cifar100", "long")
@@ -435,22 +440,20 @@ def test_rows_of_one_scale_alone(tmp_path):
     for name in ("cifar100", "cifar10", "tiny-imagenet"):
         (data / name).mkdir(parents=True)
     rows = {
-        scale: {job.row for job in reproduce.Reproduction("cifar100", scale, tmp_path / scale, data).plan()}
+        scale: {job.row for job in Plan("cifar100", scale, tmp_path / scale, data).jobs()}
         for scale in ("reduced", "pretrained")
     }
     assert rows["pretrained"] - rows["reduced"] == {"Frozen features", "SCL summed over levels"}
     assert rows["reduced"] - rows["pretrained"] == {"Cross-entropy s.a."}
-    jobs = reproduce.Reproduction("cifar100", "pretrained", tmp_path / "again", data).plan()
+    jobs = Plan("cifar100", "pretrained", tmp_path / "again", data).jobs()
     assert not any("paper" in job.commands[1] for job in jobs)  # the paper's probe draws crops, and features have none
     with pytest.raises(ConfigError, match="no scale 'pretrained'"):
-        reproduce.Reproduction("imagenet100", "pretrained", tmp_path, data).plan()
+        Plan("imagenet100", "pretrained", tmp_path, data)
 
 
 def test_what_is_computed_first_is_told_with_its_time():
     lines = ["features   10 images", "           once: about 3 s", "features   10 images", "           once: about 4 s"]
-    assert "\n".join(
-        reproduce._each_once([*lines, "features   9 images: kept", "features   9 images: kept"])
-    ).splitlines() == [
+    assert "\n".join(_each_once([*lines, "features   9 images: kept", "features   9 images: kept"])).splitlines() == [
         *lines,
         "features   9 images: kept",
     ]

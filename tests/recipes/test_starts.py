@@ -9,7 +9,8 @@ import yaml
 import rince
 from rince.config import load_recipe, recipe_names, recipe_text
 from rince.report.tables import paper_tables
-from rince.reproduce import Reproduction, made_at
+from rince.reproduce import Plan
+from rince.reproduce.summary import made_at
 
 STARTS = ("vectors", "text", "images")
 ROWS = {name.partition("/")[2] for name in recipe_names() if name.startswith("text/")}
@@ -72,7 +73,7 @@ def test_every_pretrained_table_compares_what_was_told_the_same_labels():
         superclass = "SCL-in superclass" if name == "cifar100" else "SCL superclass"
         assert pairs >= asked | {("RINCE-in", superclass)}
     for scale in ("reduced", "pretrained"):  # rows that a scale does not have do no harm there
-        assert Reproduction("cifar100", scale, Path("nowhere")).plan()
+        assert Plan("cifar100", scale, Path("nowhere")).jobs()
 
 
 def test_a_table_says_at_which_commits_its_runs_were_trained():

@@ -31,7 +31,7 @@ from rince.report.tables import (
     terminal,
     value_text,
 )
-from rince.reproduce import Reproduction
+from rince.reproduce import Plan
 
 
 def result(recipe, seed, accuracy, alignment, **more):
@@ -381,8 +381,8 @@ def test_every_row_of_every_table_loads_at_every_scale_and_videos_can_be_finetun
         for scale in table.get("scales", ["full", "reduced"]):
             if scale == "full" and name != "video":
                 continue  # the test above
-            asked = Reproduction(name, scale, tmp_path)
-            for row, (recipe, *changes) in asked._runs().items():
+            asked = Plan(name, scale, tmp_path)
+            for row, (recipe, *changes) in asked.runs.items():
                 found = load_recipe(recipe, [f"scale={scale}", *table.get("settings", []), *changes])
                 loaded += 1
                 assert found.scale == scale
