@@ -987,6 +987,12 @@ BREAKAGES = (
         "",
         "tests/distributed/test_in_batch.py -k say_so",
     ),
+    Breakage(
+        "processes-together-until-python-ends",
+        "atexit.register(_leave)",
+        "pass",
+        "tests/distributed/test_two_processes.py -k same_bank_everywhere",
+    ),
     # Positions, and small integers.
     Breakage(
         "distances-by-products",

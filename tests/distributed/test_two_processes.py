@@ -17,7 +17,7 @@ STEPS = 20
 MODEL = TINY["model"] | {"norm": "group"}
 TRAIN = {"epochs": 4, "batch": 33, "max_steps": STEPS}
 KEEP_THE_BANK = """
-import os, sys, torch
+import atexit, os, sys, torch
 from pathlib import Path
 from rince.bank import MemoryBank
 push, folder = MemoryBank.push, Path(sys.argv.pop())
@@ -25,6 +25,9 @@ def push_and_keep(bank, keys, labels):
     push(bank, keys, labels)
     torch.save(bank.state_dict(), folder / f"bank{os.environ['RANK']}.pt")
 MemoryBank.push = push_and_keep
+def keep_whether_they_are_together():  # asked last of all, before Python ends
+    (folder / f"together{os.environ['RANK']}").write_text(str(torch.distributed.is_initialized()))
+atexit.register(keep_whether_they_are_together)
 from rince.cli import main
 main()
 """
@@ -105,6 +108,7 @@ def test_torchrun_and_the_same_bank_everywhere(alone, tmp_path):
     banks = [torch.load(tmp_path / f"bank{process}.pt", weights_only=True) for process in (0, 1)]
     for name, value in banks[0].items():
         assert torch.equal(banks[1][name], value), name
+    assert [(tmp_path / f"together{process}").read_text() for process in (0, 1)] == ["False", "False"]
     assert_close(state_of(alone), state_of(tmp_path / "run"))
 
 

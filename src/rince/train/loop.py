@@ -176,7 +176,7 @@ def _train(
                 break
     if state.step == stop and runtime.is_main:
         _end(saves, validation)
-    runtime.barrier()
+    runtime.end()
     return state.step == stop
 
 

@@ -6,6 +6,7 @@ order, and the bank, which every process holds whole, stays identical on all of 
 
 from __future__ import annotations
 
+import atexit
 import importlib.util
 import os
 from collections.abc import Iterator, Sequence
@@ -151,6 +152,15 @@ class Runtime:
         """Waits for all processes."""
         self.fabric.barrier()
 
+    def end(self) -> None:
+        """Waits for all processes; what they have in common ends before Python does, in each of them.
+
+        A thread of gloo that lets go of a gradient's work asks for Python's lock, and aborts where Python is ending.
+        """
+        self.barrier()
+        if self.processes > 1:
+            atexit.register(_leave)
+
     @contextmanager
     def together(self, folder: Path) -> Iterator[None]:
         """Where a call that needs all processes fails because one is gone, says so; the run of `folder` can go on."""
@@ -163,6 +173,11 @@ class Runtime:
                 f"process {self.process + 1} of {self.processes} has lost another one, which was killed or has failed; "
                 f"what was saved last is whole, go on with: rince train --resume {folder}"
             ) from None
+
+
+def _leave() -> None:
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
 
 
 def check_logger(kind: str) -> None:
