@@ -142,18 +142,26 @@ def run(command: list[str], folder: Path, **environment: str) -> subprocess.Comp
     )
 
 
-def installed(python: str, wheel: Path, extra: str, folder: Path) -> Path:
-    """A fresh environment with the wheel and one extra; torch as requirements.lock has it."""
-    lock = (ROOT / "requirements.lock").read_text()
-    (torch,) = re.findall(r"^torch==.*$", lock, re.MULTILINE)
+def environment(python: str, wanted: str, folder: Path) -> Path:
+    """The `bin` of a new environment in which one thing is installed."""
+    folder.mkdir()
     made = run([python, "-m", "venv", "env"], folder)
-    wanted = f"{wheel}[{extra}]" if extra != BASE else str(wheel)
-    done = run(
-        ["env/bin/python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", wanted, torch], folder
-    )
-    if made.returncode or done.returncode:
-        raise SystemExit(f"cannot install {extra} with {python}: {made.stderr}{done.stderr}")
+    # Torch is several GB where it brings CUDA along: all environments of a Python see one copy of it.
+    for torch_alone in folder.parent.glob("torch/env/lib/*/site-packages"):
+        (own,) = folder.glob("env/lib/*/site-packages")
+        if own != torch_alone:
+            (own / "torch-alone.pth").write_text(f"{torch_alone}\n")
+    install = ["env/bin/python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", wanted]
+    done = made if made.returncode else run(install, folder)
+    if done.returncode:
+        raise SystemExit(f"cannot install {wanted} with {python}: {done.stderr}")
     return folder / "env/bin"
+
+
+def torch_of_the_lock() -> str:
+    """As `make` installs it."""
+    (torch,) = re.findall(r"^torch==.*$", (ROOT / "requirements.lock").read_text(), re.MULTILINE)
+    return str(torch)
 
 
 def tried(place: Path, folder: Path) -> list[Tried]:
@@ -191,13 +199,17 @@ def main() -> None:
             raise SystemExit("the wheel cannot be built")
         (wheel,) = Path(temporary).glob("rince-*.whl")
         for version, python in pythons(options.python).items():
+            of_version = Path(temporary, version)
+            of_version.mkdir()
+            environment(python, torch_of_the_lock(), of_version / "torch")
             for extra in kinds:
                 name = f"{version} {extra}"
                 print(name, flush=True)
-                folder = Path(temporary, name.replace(" ", "-"))
-                folder.mkdir()
-                table[name] = tried(installed(python, wheel, extra, folder), folder)
+                folder = of_version / extra
+                wanted = str(wheel) if extra == BASE else f"{wheel}[{extra}]"
+                table[name] = tried(environment(python, wanted, folder), folder)
                 shutil.rmtree(folder)
+            shutil.rmtree(of_version)
     report(table)
 
 

@@ -64,6 +64,16 @@ def table(tmp_path, monkeypatch):
                 "bad": [str(recipe), "optimizer.lr=1e30"],
             },
         },
+        "other": {
+            "title": "Other",
+            "data": "fashion",
+            "columns": {"probe/accuracy": "Accuracy"},
+            "rows": {"0.4": [1], "0.5": [2]},
+            "runs": {
+                "0.4": [str(recipe), "loss.terms.1.temperature=0.25"],
+                "0.5": [str(recipe), "loss.terms.1.temperature=0.28"],
+            },
+        },
         "later": {"title": "Later", "columns": {"a": "A"}, "rows": {"x": [1]}, "runs": {}},
     }
     written["wrong"] = written["tiny"] | {"compare": [["first", "reported"]]}
@@ -73,6 +83,19 @@ def table(tmp_path, monkeypatch):
     monkeypatch.setitem(HUB, "fashion", "fashion")
     monkeypatch.setattr(work, "subprocess", SimpleNamespace(Popen=Forked, STDOUT=subprocess.STDOUT))
     return path
+
+
+def change(path, how):
+    """A kept run."""
+    run = json.loads(path.read_text())
+    how(run)
+    path.write_text(json.dumps(run))
+
+
+def check_that_a_run_of_another_table_counts(tmp_path, kept):
+    """Where it is a row of this one."""
+    shown = rince("reproduce", "other", "--out", tmp_path / "8", "--seeds", 1, *kept, "--dry-run").stdout
+    assert [line.partition(",")[0] for line in shown.splitlines() if ", seed 1:" in line] == ["done  0.4", "to do  0.5"]
 
 
 def check_that_a_summary_of_before_counts(whole, rows, tmp_path):
@@ -98,18 +121,14 @@ def check_that_a_summary_of_before_counts(whole, rows, tmp_path):
         assert (second / "summary" / name).read_text() == (whole / "summary" / name).read_text()
     # The grown summary is enough by itself; where it was grown from is not needed any more. What a run has saved and
     # logged on its way is no matter.
-    path = second / "summary" / "tau2-0.4-seed-2.json"
-    run = json.loads(path.read_text())
-    run["recipe"]["save"]["keep"] = 2
-    path.write_text(json.dumps(run))
+    change(second / "summary" / "tau2-0.4-seed-2.json", lambda run: run["recipe"]["save"].update(keep=2))
     grown_of = ["--kept", second / "summary", "--dry-run"]
     dry = rince("reproduce", "tiny", "--out", tmp_path / "3", *rows, "--seeds", 2, *grown_of)
     assert "nothing to do" in dry.stdout
+    check_that_a_run_of_another_table_counts(tmp_path, grown_of[:2])
     # A row of other settings is another row.
     path = second / "summary" / "first-seed-2.json"
-    run = json.loads(path.read_text())
-    run["recipe"]["loss"]["terms"][1]["temperature"] = 0.99
-    path.write_text(json.dumps(run))
+    change(path, lambda run: run["recipe"]["loss"]["terms"][1].update(temperature=0.99))
     again = rince("reproduce", "tiny", "--out", tmp_path / "4", *rows, "--seeds", 2, *grown_of)
     assert "first-seed-2.json is of another recipe" in again.stderr
     assert "1 runs to do" in again.stdout
@@ -387,7 +406,7 @@ def test_tables_on_imagenet_name_their_outliers_by_lists(tmp_path):
     assert [job.row for job in jobs["imagenet100"]] == ["Cross-entropy s.a.", "SCL-out", "RINCE-out-in"]
     place = f"{tmp_path}/imagenet:imagenet-outliers-"
     assert jobs["imagenet100"][0].outliers == (*(place + n for n in "123"), f"{tmp_path}/awa2")
-    thresholds = [job.load().ranks.thresholds[0] for job in jobs["threshold"]]
+    thresholds = [job.loaded.ranks.thresholds[0] for job in jobs["threshold"]]
     assert thresholds == [float(job.row) for job in jobs["threshold"]] == [0.35, 0.4, 0.45, 0.5, 0.55]
     assert jobs["threshold"][0].outliers == (f"{tmp_path}/tiny-imagenet:tiny-imagenet-20",)
     with pytest.raises(ConfigError, match="imagenet cannot be had from the hub; give --data DIR"):
@@ -410,7 +429,7 @@ def test_a_table_of_ours_has_its_settings_and_its_seeds_and_no_scale(tmp_path):
     assert all(len(set(each)) == 10 for each in seeds.values())
     assert {job.outliers for job in jobs} == {("definitions-outliers",)}
     assert not any("scale=" in change for job in jobs for change in job.overrides)
-    recipes = {row: next(job.load() for job in jobs if job.row == row) for row in seeds}
+    recipes = {row: next(job.loaded for job in jobs if job.row == row) for row in seeds}
     contrastive = {(each.optimizer.lr, each.train.epochs, each.model.features.noise) for each in recipes.values()}
     assert len(contrastive) == 1  # one set of settings for all rows
     with pytest.raises(ConfigError, match="has one scale only"):

@@ -14,7 +14,7 @@ def estimate(jobs: list[Job], count: int) -> str:
     from rince.train.loop import cost  # noqa: PLC0415 - brings torch and Fabric
 
     rows = {job.row: job for job in reversed(jobs)}  # the first of every row
-    costs = {row: cost(rows[row].load()) for row in dict.fromkeys(job.row for job in jobs)}
+    costs = {row: cost(rows[row].loaded) for row in dict.fromkeys(job.row for job in jobs)}
     total = sum(costs[job.row].seconds for job in jobs) / count
     told = (
         f"about {duration(total)} of training, from a few steps of every row on this machine"
@@ -42,7 +42,7 @@ def _ahead_of_judging(job: Job) -> list[str]:
     """Features of test samples and outliers, as far as they are made once."""
     from rince.train.plan import ahead_of_judging  # noqa: PLC0415 - brings torch and Fabric
 
-    recipe = job.load()
+    recipe = job.loaded
     views, test = recipe.seen_views, recipe.data.test_split
     outliers = [split_source(place) for place in job.outliers]
     found = (recipe.data.outliers(place, views, classes=classes) for place, classes in outliers)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,8 @@ class Job:
     outliers: tuple[str, ...] = ()
     finetuned_on: tuple[str, ...] = ()
 
-    def load(self) -> Recipe:
+    @cached_property
+    def loaded(self) -> Recipe:
         """The recipe as it will be run."""
         return load_recipe(self.recipe, list(self.overrides))
 
@@ -43,7 +45,7 @@ class Job:
     def wanted(self) -> set[str]:
         """Names of the numbers without which it is not done."""
         wanted = [Named(AUROC, outlier_name(source)) for source in self.outliers]
-        wanted += [Named(FINETUNED, on=other_set(source, self.load().data.source)) for source in self.finetuned_on]
+        wanted += [Named(FINETUNED, on=other_set(source, self.loaded.data.source)) for source in self.finetuned_on]
         wanted += [Named(BEST_TEST)] if "paper" in self.commands[1] else []
         return {named.name for named in wanted}
 
@@ -81,7 +83,7 @@ def refuse_another_recipe(job: Job) -> None:
     """A folder that holds a run must hold this one; where its data lies may be written differently."""
     if not (job.folder / RECIPE).exists():
         return
-    there, wanted = load_recipe(job.folder / RECIPE), job.load()
+    there, wanted = load_recipe(job.folder / RECIPE), job.loaded
     sources = [recipe.data.source for recipe in (there, wanted)]
     if there != wanted and not (
         Path(sources[0]).resolve() == Path(sources[1]).resolve() and _same_but_for_place(there, wanted)
@@ -92,7 +94,7 @@ def refuse_another_recipe(job: Job) -> None:
 def is_recipe_of(job: Job, values: dict[str, Any]) -> bool:
     """Whether these are the values of its recipe as it is now; those that no recipe may have any more are not."""
     try:
-        return _same_but_for_place(validate(upgraded(values), job.recipe), job.load())
+        return _same_but_for_place(validate(upgraded(values), job.recipe), job.loaded)
     except ConfigError:
         return False
 

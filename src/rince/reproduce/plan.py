@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -36,6 +36,7 @@ class Plan:
     scale: str | None
     out: Path
     data: Path | None = None
+    _jobs: dict[tuple[str, int], Job] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         known = tables.paper_tables()
@@ -109,7 +110,12 @@ class Plan:
         return SEEDS[: 1 if recipe.endswith("/frozen") else number]  # nothing is drawn where nothing is trained
 
     def job(self, row: str, seed: int) -> Job:
-        """The run of a row with a seed."""
+        """The run of a row with a seed; always the same one, so that its recipe is read once."""
+        if (row, seed) not in self._jobs:
+            self._jobs[row, seed] = self._new_job(row, seed)
+        return self._jobs[row, seed]
+
+    def _new_job(self, row: str, seed: int) -> Job:
         table = self.content
         recipe, *changes = self.runs[row]
         source = self._source(self._by_scale(table["data"]))
