@@ -205,6 +205,7 @@ def test_the_papers_tables_are_complete():
         "imagenet100": (3, 3),
         "threshold": (5, 2),
         "video": (10, 8),
+        "rate": (10, 5),
         "noise": (10, 6),
     }
     for table in printed.values():
@@ -239,7 +240,7 @@ def test_every_row_that_can_be_run_names_a_recipe_that_says_the_same():
     tables = paper_tables()
     runs = {(name, row): run for name, table in tables.items() for row, run in table["runs"].items()}
     ours = {key for key in runs if "rows" not in tables[key[0]]}
-    assert (len(runs) - len(ours), len(ours)) == (63, 3 * 12 + 2 * 3)
+    assert (len(runs) - len(ours), len(ours)) == (73, 3 * 12 + 2 * 3)
     for (name, row), (recipe, *changes) in runs.items():
         loaded = load_recipe(recipe, [*tables[name].get("settings", []), *changes])
         assert (load_recipe(recipe).paper is None) == ((name, row) in ours)  # a changed one is no longer the row
@@ -250,6 +251,9 @@ def test_every_row_that_can_be_run_names_a_recipe_that_says_the_same():
             assert (loaded.paper.table, loaded.paper.row, changes) == ("cifar100", row, [])
         if name == "temperature":
             assert loaded.loss.terms[1].temperature == float(row.rpartition(" ")[2])
+        if name == "rate":
+            assert loaded.optimizer.lr == float(row.rpartition(" ")[2])
+            assert loaded.loss.over_ranks == ("mean" if ", mean," in row else "sum")
         if "flipped" in row:
             assert loaded.ranks.flipped == int(row.split()[0]) / 100
         if row.startswith("text"):

@@ -107,7 +107,7 @@ def reproduce(
         str,
         typer.Argument(
             help="cifar100, imagenet100, video, temperature, bank-size, smoothing, two-heads, scl-two-heads, "
-            "threshold, noise; definitions, clinc150, grocery.",
+            "threshold, rate, noise; definitions, clinc150, grocery.",
             show_default=False,
         ),
     ],
