@@ -303,9 +303,11 @@ def _frames(stream: VideoStream, packet: Packet[VideoStream]) -> list[VideoFrame
 
 @contextmanager
 def _opened(path: Path) -> Iterator[tuple[InputContainer, VideoStream]]:
-    # Metadata need not be UTF-8; and a name such as "concat:a" is that of a file.
+    av = _av()
+    # Metadata need not be UTF-8, which PyAV knows by itself since 19; and a name such as "concat:a" is that of a file.
+    lenient = {"metadata_errors": "ignore"} if int(av.__version__.partition(".")[0]) < 19 else {}
     options = {"protocol_whitelist": "file", "format_whitelist": FORMATS}
-    with _av().open(f"file:{path}", metadata_errors="ignore", options=options) as container:
+    with av.open(f"file:{path}", options=options, **lenient) as container:
         if not container.streams.video:
             raise DataError("it has no video stream")
         stream = container.streams.video[0]
