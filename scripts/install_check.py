@@ -145,16 +145,17 @@ def run(command: list[str], folder: Path, **environment: str) -> subprocess.Comp
 def environment(python: str, wanted: str, folder: Path) -> Path:
     """The `bin` of a new environment in which one thing is installed."""
     folder.mkdir()
-    made = run([python, "-m", "venv", "env"], folder)
-    # Torch is several GB where it brings CUDA along: all environments of a Python see one copy of it.
-    for torch_alone in folder.parent.glob("torch/env/lib/*/site-packages"):
+    done = run([python, "-m", "venv", "env"], folder)
+    if done.returncode == 0:
+        # Torch is several GB where it brings CUDA along: all environments of a Python see one copy of it.
         (own,) = folder.glob("env/lib/*/site-packages")
-        if own != torch_alone:
-            (own / "torch-alone.pth").write_text(f"{torch_alone}\n")
-    install = ["env/bin/python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", wanted]
-    done = made if made.returncode else run(install, folder)
+        for torch_alone in folder.parent.glob("torch/env/lib/*/site-packages"):
+            if own != torch_alone:
+                (own / "torch-alone.pth").write_text(f"{torch_alone}\n")
+        install = ["env/bin/python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+        done = run([*install, wanted, torch_of_the_lock()], folder)
     if done.returncode:
-        raise SystemExit(f"cannot install {wanted} with {python}: {done.stderr}")
+        raise SystemExit(f"cannot install {wanted} with {python}: {done.stdout}{done.stderr}")
     return folder / "env/bin"
 
 

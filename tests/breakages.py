@@ -988,6 +988,12 @@ BREAKAGES = (
         "tests/distributed/test_in_batch.py -k say_so",
     ),
     Breakage(
+        "files-of-a-run-by-its-name-here",
+        "stem(self.before[row, seed].row, seed)",
+        "stem(row, seed)",
+        "tests/recipes/test_reproduce.py -k only_what_is_left",
+    ),
+    Breakage(
         "processes-together-until-python-ends",
         "atexit.register(_leave)",
         "pass",

@@ -31,7 +31,7 @@ from rince.reproduce.estimate import _each_once
 from rince.reproduce.jobs import Job, is_done
 from rince.reproduce.plan import HUB
 from rince.reproduce.summary import Summary
-from train.forked import Forked
+from train.forked import Forked, serve
 from train.tiny import TINY, rince, write_recipe
 
 LOADED = """
@@ -81,6 +81,7 @@ def table(tmp_path, monkeypatch):
     path.write_text(yaml.safe_dump(written, allow_unicode=True, sort_keys=False))
     monkeypatch.setattr(tables, "paper_tables", lambda: written)
     monkeypatch.setitem(HUB, "fashion", "fashion")
+    serve()
     monkeypatch.setattr(work, "subprocess", SimpleNamespace(Popen=Forked, STDOUT=subprocess.STDOUT))
     return path
 
@@ -93,9 +94,19 @@ def change(path, how):
 
 
 def check_that_a_run_of_another_table_counts(tmp_path, kept):
-    """Where it is a row of this one."""
-    shown = rince("reproduce", "other", "--out", tmp_path / "8", "--seeds", 1, *kept, "--dry-run").stdout
-    assert [line.partition(",")[0] for line in shown.splitlines() if ", seed 1:" in line] == ["done  0.4", "to do  0.5"]
+    """Where it is a row of this one; with its log, its curves, and what it does with every query."""
+    plan = Plan("other", None, tmp_path / "8")
+    asked = Summary(plan, kept)
+    assert [(job.row, asked.is_done(job)) for job in plan.jobs(seeds=[1])] == [("0.4", True), ("0.5", False)]
+    plan.out.mkdir()
+    asked.write()
+    written = plan.out / "summary"
+    for ending in (".log.csv", ".curves.csv"):
+        assert (written / f"0.4-seed-1{ending}").read_text() == (kept / f"tau2-0.4-seed-1{ending}").read_text()
+    (here, seeds), (there, _) = (unpacked((folder / "queries.npz").read_bytes()) for folder in (written, kept))
+    assert list(here) == ["0.4"]
+    assert set(seeds["0.4"]["probe/accuracy"]) == {1, 2}
+    assert torch.equal(here["0.4"]["probe/accuracy"], there["τ₂ = 0.4"]["probe/accuracy"])
 
 
 def check_that_a_summary_of_before_counts(whole, rows, tmp_path):
@@ -125,7 +136,7 @@ def check_that_a_summary_of_before_counts(whole, rows, tmp_path):
     grown_of = ["--kept", second / "summary", "--dry-run"]
     dry = rince("reproduce", "tiny", "--out", tmp_path / "3", *rows, "--seeds", 2, *grown_of)
     assert "nothing to do" in dry.stdout
-    check_that_a_run_of_another_table_counts(tmp_path, grown_of[:2])
+    check_that_a_run_of_another_table_counts(tmp_path, second / "summary")
     # A row of other settings is another row.
     path = second / "summary" / "first-seed-2.json"
     change(path, lambda run: run["recipe"]["loss"]["terms"][1].update(temperature=0.99))

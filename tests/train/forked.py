@@ -1,17 +1,32 @@
 """Processes to kill, each forked from one that has imported everything: seconds cheaper than a new interpreter."""
 
+import math
 import multiprocessing
 import os
 import signal
 import socket
 import subprocess
 import sys
+import threading
+import time
+from functools import cache
 from multiprocessing import forkserver, reduction
 from unittest.mock import patch
 
 FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload(["rince.cli", "rince.train.loop", "rince.evaluation.evaluate"])
 AS_IT_WAS = dict(os.environ)  # before a test has changed it
+# Whoever starts a process looks after all others, too, and who reads that one has ended reads it away from all others:
+# one thread at a time.
+ONE_AT_A_TIME = threading.Lock()
+LOOKS_EVERY = 0.01  # seconds
+
+
+@cache
+def serve():
+    """Starts what forks; once, and before there are threads, which would see its environment as their own."""
+    with patch.dict(os.environ, AS_IT_WAS, clear=True):
+        forkserver.ensure_running()
 
 
 class Forked:
@@ -27,8 +42,7 @@ class Forked:
     """
 
     def __init__(self, command, *, stdout=None, stderr=None, env=None, start_new_session=False, ignores=()):
-        with patch.dict(os.environ, AS_IT_WAS, clear=True):
-            forkserver.ensure_running()
+        serve()
         self._told, written = os.pipe() if stderr == subprocess.PIPE else (-1, -1)
         with open(os.devnull, "wb") as nowhere:
             places = {subprocess.DEVNULL: nowhere.fileno(), subprocess.PIPE: written, None: None}
@@ -38,24 +52,28 @@ class Forked:
             self._process = FORKS.Process(
                 target=_Child(out, err, [str(each) for each in command[1:]], env, start_new_session, tuple(ignores))
             )
-            self._process.start()
+            with ONE_AT_A_TIME:
+                self._process.start()
         if written >= 0:
             os.close(written)
         self.pid = self._process.pid
 
     @property
     def returncode(self):
-        return self._process.exitcode
+        return self.poll()
 
     def poll(self):
-        return self._process.exitcode
+        with ONE_AT_A_TIME:
+            return self._process.exitcode
 
-    def wait(self, timeout=None):
-        self._process.join(timeout)
-        assert self.returncode is not None, "it goes on and on"
-        return self.returncode
+    def wait(self, timeout=math.inf):
+        until = time.monotonic() + timeout
+        while (code := self.poll()) is None:
+            assert time.monotonic() < until, "it goes on and on"
+            time.sleep(LOOKS_EVERY)
+        return code
 
-    def communicate(self, timeout=None):
+    def communicate(self, timeout=math.inf):
         with open(self._told, encoding="utf-8") as told:
             text = told.read()
         self.wait(timeout)

@@ -39,8 +39,8 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "report": judging.report,
     "reproduce": training.reproduce,
 }
-for name, command in COMMANDS.items():
-    app.command(name)(command)
+for _name, _command in COMMANDS.items():
+    app.command(_name)(_command)
 ranks_app = typer.Typer(help="Look at ranks before training with them.", no_args_is_help=True)
 ranks_app.command("audit")(recipes.audit)
 app.add_typer(ranks_app, name="ranks")

@@ -86,20 +86,20 @@ def refuse_another_recipe(job: Job) -> None:
     there, wanted = load_recipe(job.folder / RECIPE), job.loaded
     sources = [recipe.data.source for recipe in (there, wanted)]
     if there != wanted and not (
-        Path(sources[0]).resolve() == Path(sources[1]).resolve() and _same_but_for_place(there, wanted)
+        Path(sources[0]).resolve() == Path(sources[1]).resolve() and same_but_for_place(there, wanted)
     ):
         raise ConfigError(f"{job.folder} holds a run of another recipe than {job.recipe} is now; choose another --out")
 
 
-def is_recipe_of(job: Job, values: dict[str, Any]) -> bool:
-    """Whether these are the values of its recipe as it is now; those that no recipe may have any more are not."""
+def recipe_of_values(values: Any) -> Recipe | None:
+    """The recipe of a kept run; None for values that no recipe may have any more."""
     try:
-        return _same_but_for_place(validate(upgraded(values), job.recipe), job.loaded)
+        return validate(upgraded(values), "a kept run") if isinstance(values, dict) else None
     except ConfigError:
-        return False
+        return None
 
 
-def _same_but_for_place(there: Recipe, wanted: Recipe) -> bool:
+def same_but_for_place(there: Recipe, wanted: Recipe) -> bool:
     """Whether two recipes differ in where their data lies, at most, and in what is saved and logged on the way.
 
     The content of data is compared where runs meet.

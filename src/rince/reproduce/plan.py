@@ -22,7 +22,7 @@ HUB = {"cifar100": "uoft-cs/cifar100", "cifar10": "uoft-cs/cifar10", "tiny-image
 
 @dataclass
 class Plan:
-    """A table at a scale, in a folder; every mistake in what was asked for is found when it is made.
+    """A table at a scale, in a folder; a mistake in these is found when it is made, one in rows and seeds by `jobs`.
 
     Args:
         table: its name.

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 
@@ -33,13 +33,21 @@ from rince.report.differences import (
 )
 from rince.report.kept import CURVES, LOG, curves_csv, draw_curves, mean_curves, run_curves, thinned_log
 from rince.report.tables import Table, beside_the_paper, csv_text, latex, markdown
-from rince.reproduce.jobs import RESULTS, Job, is_done, is_recipe_of
+from rince.reproduce.jobs import RESULTS, Job, is_done, recipe_of_values, same_but_for_place
 from rince.reproduce.plan import Plan, place_of_seed, stem
 from rince.terminal import counted, mention
 from rince.train.record import ENVIRONMENT, RECIPE
 
 QUERIES_OF_ROWS = "queries.npz"
 CURVES_OF_ROWS, PICTURE = "precision-recall.csv", "precision-recall.svg"
+
+
+class Kept(NamedTuple):
+    """A run of a summary of before."""
+
+    run: dict[str, Any]
+    row: str
+    """What its table calls it: τ₂ = 0.225 of one table is RINCE-in of another."""
 
 
 class Summary:
@@ -54,33 +62,35 @@ class Summary:
         self.plan, self.kept = plan, kept
 
     @cached_property
-    def before(self) -> dict[tuple[str, int], dict[str, Any]]:
+    def before(self) -> dict[tuple[str, int], Kept]:
         """Row and seed → run of the summary of before, by the recipe that it would have now."""
         if self.kept is None:
             return {}
         paths = sorted(self.kept.glob("*-seed-*.json"))
         if not paths:
             raise ConfigError(f"--kept {self.kept} is no summary of a table: it has no file of a run, NAME-seed-N.json")
-        if not (self.kept / QUERIES_OF_ROWS).is_file():
-            mention(f"{self.kept} has no {QUERIES_OF_ROWS}: its runs count, but not in differences query by query")
-        found = {}
+        found: dict[tuple[str, int], Kept] = {}
         for path in paths:
             try:
                 run = json.loads(path.read_text("utf-8"))
                 row, seed, values = run["row"], run["results"]["seed"], run["recipe"]
             except (OSError, ValueError, KeyError, TypeError) as error:
                 raise ConfigError(f"{path} is no summary of a run ({type(error).__name__}); restore it") from None
-            for here in [row] if row in self.plan.runs else self._rows_of(values, seed):
-                job = self.plan.job(here, seed)
-                if not is_recipe_of(job, values):
-                    mention(f"{path} is of another recipe than {job.recipe} is now: left out, as if it were not there")
-                elif job.wanted <= run["results"]["metrics"].keys():
-                    found[here, seed] = run | {"row": here}
+            recipe = recipe_of_values(values)
+            jobs = [self.plan.job(each, seed) for each in self.plan.runs]
+            same = [job for job in jobs if recipe is not None and same_but_for_place(recipe, job.loaded)]
+            if row in self.plan.runs and not same:
+                name = self.plan.runs[row][0]
+                mention(f"{path} is of another recipe than {name} is now: left out, as if it were not there")
+            for job in [job for job in same if job.row == row] or same:
+                own = job.row == row or (job.row, seed) not in found
+                if own and job.wanted <= run["results"]["metrics"].keys():
+                    found[job.row, seed] = Kept(run | {"row": job.row}, row)
+        if found and not (self.kept / QUERIES_OF_ROWS).is_file():
+            mention(f"{self.kept} has no {QUERIES_OF_ROWS}: its runs count, but not in differences query by query")
+        if not found:
+            mention(f"none of the {counted(len(paths), 'run')} in {self.kept} is a row of this table")
         return found
-
-    def _rows_of(self, values: Any, seed: int) -> list[str]:
-        """Rows that a run of another table is: τ₂ = 0.225 is RINCE-in again."""
-        return [row for row in self.plan.runs if is_recipe_of(self.plan.job(row, seed), values)]
 
     def is_done(self, job: Job) -> bool:
         """Whether it was run here, or stands in the summary of before."""
@@ -95,7 +105,8 @@ class Summary:
             if folder.is_dir() and folder.name.removeprefix("seed-").isdigit()
         ]
         done = [job for job in there if (job.row, job.seed) not in self.before and is_done(job)]
-        runs = self.before | {(job.row, job.seed): self._kept_of(job) for job in done}
+        runs = {key: kept.run for key, kept in self.before.items()}
+        runs |= {(job.row, job.seed): self._kept_of(job) for job in done}
         _refuse_different_training(runs)
         results: dict[str, list[dict[str, Any]]] = {}
         for (row, _), run in sorted(runs.items(), key=lambda item: place_of_seed(item[0][1])):
@@ -131,10 +142,9 @@ class Summary:
         curves: dict[str, list[str]] = {}
         for row, seed in sorted(runs, key=lambda run: place_of_seed(run[1])):
             for ending, made in ((LOG, thinned_log), (CURVES, run_curves)):
-                name = stem(row, seed) + ending
-                text = made(folders[row, seed]) if (row, seed) in folders else self._text_before(name)
+                text = made(folders[row, seed]) if (row, seed) in folders else self._text_before(row, seed, ending)
                 if text:
-                    write_whole(summary / name, text)
+                    write_whole(summary / (stem(row, seed) + ending), text)
                 if ending == CURVES:
                     curves.setdefault(row, []).append(text)
         means = mean_curves({row: curves[row] for row in self.plan.runs if row in curves})
@@ -149,10 +159,10 @@ class Summary:
                 write_whole(folder / CURVES_OF_ROWS, text)  # last: it is what tells that both pictures are of these
         return True
 
-    def _text_before(self, name: str) -> str:
-        """A file of the summary of before; empty if it has none of that name."""
-        path = (self.kept or Path()) / name
-        return path.read_text("utf-8") if self.kept is not None and path.is_file() else ""
+    def _text_before(self, row: str, seed: int, ending: str) -> str:
+        """A file of a kept run; empty if there is none."""
+        path = (self.kept or Path()) / (stem(self.before[row, seed].row, seed) + ending)
+        return path.read_text("utf-8") if path.is_file() else ""
 
     def _kept_of(self, job: Job) -> dict[str, Any]:
         """What is worth keeping of a run, without the places where data and runs lie on this machine."""
@@ -173,15 +183,17 @@ class Summary:
         if self.kept is None or not (self.kept / QUERIES_OF_ROWS).is_file():
             return {}, {}
         means, seeds = unpacked((self.kept / QUERIES_OF_ROWS).read_bytes())
+        kept = {(row, seed): each.row for (row, seed), each in self.before.items()}
+        called = {row: name for (row, _), name in kept.items() if name in means}
         whole = {
             row: {
                 metric: tensor
-                for metric, tensor in values.items()
-                if all((row, seed) in self.before for seed in seeds[row][metric])
+                for metric, tensor in means[name].items()
+                if all(kept.get((row, seed)) == name for seed in seeds[name][metric])
             }
-            for row, values in means.items()
+            for row, name in called.items()
         }
-        return whole, seeds
+        return whole, {row: seeds[name] for row, name in called.items()}
 
     def _groups_before(self) -> Groups:
         if self.kept is None or not (self.kept / QUERIES_OF_ROWS).is_file():

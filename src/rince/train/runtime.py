@@ -7,6 +7,7 @@ order, and the bank, which every process holds whole, stays identical on all of 
 from __future__ import annotations
 
 import atexit
+import gc
 import importlib.util
 import os
 from collections.abc import Iterator, Sequence
@@ -177,6 +178,7 @@ class Runtime:
 
 def _leave() -> None:
     if torch.distributed.is_initialized():
+        gc.collect()  # wrapped modules first
         torch.distributed.destroy_process_group()
 
 
