@@ -18,6 +18,7 @@ from rince.errors import DataError
 from rince.files import write_out
 from rince.report.drawing import INK, MUTED, NEGATIVE, RUNS, panels
 from rince.report.tables import paper_number
+from rince.terminal import counted
 
 TEST, RECALL = "test/", "/recall@1"
 
@@ -55,7 +56,8 @@ def panel(level: str, of_steps: dict[int, list[float]], paper: float | None) -> 
         axes.axhline(0, color=MUTED, linewidth=0.8)
         axes.fill_between(steps, list(map(min, values)), list(map(max, values)), color=RUNS[0], alpha=0.2, linewidth=0)
         means = [sum(each) / len(each) for each in values]
-        axes.plot(steps, means, color=RUNS[0], marker="o", markersize=4, label=f"ours, {len(values[0])} seeds")
+        label = f"ours, {counted(len(values[0]), 'seed')}"
+        axes.plot(steps, means, color=RUNS[0], marker="o", markersize=4, label=label)
         axes.set_xscale("log", base=2)
         if paper is not None:
             end = 2 * steps[-1]  # beyond our last step: the paper's training is longer than the axis
@@ -76,6 +78,8 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--theirs", nargs="+", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
     asked = parser.parse_args(arguments)
+    if asked.out.suffix != ".svg":
+        parser.error(f"--out {asked.out}: it draws SVG; name it so")
     painted = []
     for level, of_steps in gaps(asked.ours, asked.theirs).items():
         paper = [paper_number(asked.table, row, f"retrieval/{level}{RECALL}") for row in asked.rows]
