@@ -334,7 +334,7 @@ def test_a_dry_run_lists_and_estimates(table, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["nothing"], "there is no table 'nothing'; there are tiny, later, wrong"),
+        (["nothing"], "there is no table 'nothing'; there are tiny, other, later, wrong"),
         (["later"], "'later' has no recipes yet"),
         (["wrong"], "table 'wrong' compares 'reported', which is no row that can be run"),
         (["tiny", "--rows", "firts"], "no row 'firts' that can be run; there are 'first'"),
