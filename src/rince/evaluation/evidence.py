@@ -156,10 +156,17 @@ class Evidence:
 
     @cached_property
     def nearest(self) -> Tensor:
-        """`(queries, few)`: the nearest items of the gallery, for recall at every level."""
-        found, known = (unit_vectors(each.features, "features") for each in (self.test, self.train))
+        """`(queries, few)`: the nearest items of the gallery, for recall at every level; enough for `near` if asked."""
+        found, known = self._units
+        few = max(FEW, self.neighbour) if self.outliers else FEW
         same = check_same(self.test.same, found, known)
-        return nearest(found, known.to(found.device), min(FEW, len(known)), same=same)
+        return nearest(found, known, min(few, len(known)), same=same)
+
+    @property
+    def _units(self) -> tuple[Tensor, Tensor]:
+        """The features of both sets, each of length 1, on one device."""
+        found, known = (unit_vectors(each.features, "features") for each in (self.test, self.train))
+        return found, known.to(found.device)
 
     @property
     def curves(self) -> dict[str, PrecisionRecall]:
@@ -194,8 +201,9 @@ class Evidence:
     @cached_property
     def near(self) -> Scores:
         """By the cosine with a near training feature."""
-        known, k = self.train.features, self.neighbour
-        inliers = neighbour_score(self.test.features, known, k=k, same=self.test.same)
+        found, known = self._units
+        k = self.neighbour
+        inliers = torch.linalg.vecdot(found, known[self.nearest[:, k - 1]])  # whom recall has looked up already
         return Scores(inliers, {name: neighbour_score(each, known, k=k) for name, each in self.outliers.items()})
 
     @property
