@@ -239,9 +239,9 @@ def of_all(found: Results, heading: str, place: str, *, within: str) -> str | No
     texts = {row: number(value, metric) for row, value in values.items()}
     top = max(texts.values(), key=float)
     told = [f"**{text}**" if text == top else text for text in texts.values()]
-    few = sum(found.seeds(row) == 1 for row in rows)
+    few, of = sum(found.seeds(row) == 1 for row in rows), len(rows)
     return ", ".join(told) + (
-        ONE_SEED if few == len(rows) else f" (one seed; {len(rows) - few} of them three)" if few else ""
+        "" if not few else ONE_SEED if few == of else f" (one seed, {of - few} of {of} with three)"
     )
 
 
