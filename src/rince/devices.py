@@ -1,4 +1,4 @@
-"""What differs between devices: whether looking at a value is free, and whether there is float64; and which to use."""
+"""What differs between devices: whether looking at a value is free, whether there is float64; and which to use."""
 
 from __future__ import annotations
 
@@ -41,6 +41,12 @@ def has_float64(device: torch.device) -> bool:
 def in_float64(values: Tensor) -> Tensor:
     """The values in float64: where they are, or, where the device has none, on the CPU."""
     return values.double() if has_float64(values.device) else values.cpu().double()
+
+
+def multiplies_bfloat16() -> bool:
+    """Whether the processor has instructions for it; without them it is slower than float32."""
+    capabilities: dict[str, bool] = getattr(torch.cpu, "get_capabilities", dict)()
+    return bool(capabilities.get("avx512_bf16") or capabilities.get("amx_bf16"))
 
 
 @functools.lru_cache(maxsize=64)

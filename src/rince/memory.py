@@ -16,8 +16,8 @@ def keep_freed_memory() -> bool:
 
     By itself the C library gives large pieces back to the system, which hands them out again page by page, at every
     step of training. On one virtual core of an AMD EPYC that is a fifth of the processor's time on the narrow encoders
-    of the reduced CIFAR-100 recipes, and half of it where EfficientNet-Lite0 is finetuned at 224 pixels (84 ms an image,
-    36 with this), whose maps are larger than the largest piece that the library can be told to keep by its size.
+    of the reduced CIFAR-100 recipes, and half of it where EfficientNet-Lite0 is finetuned at 224 pixels (84 ms an
+    image, 36 with this): its maps are larger than the largest piece that the library can be told to keep by its size.
     """
     if platform.libc_ver()[0] != "glibc":
         return False

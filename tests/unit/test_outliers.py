@@ -55,9 +55,9 @@ def test_a_look_in_half_precision_finds_the_best_class(dim, samples, monkeypatch
     inliers, labels, outliers = features(dim, samples, classes=9, spread=1.5)
     both = torch.cat([inliers, outliers])
     gaussians = ClassGaussians(inliers[: samples // 2], labels[: samples // 2])
-    monkeypatch.setattr("rince.evaluation.outliers._multiplies_bfloat16", lambda: False)
+    monkeypatch.setattr("rince.evaluation.outliers.multiplies_bfloat16", lambda: False)
     plain = gaussians.score(both)
-    monkeypatch.setattr("rince.evaluation.outliers._multiplies_bfloat16", lambda: True)
+    monkeypatch.setattr("rince.evaluation.outliers.multiplies_bfloat16", lambda: True)
     judged = []
     whole = ClassGaussians._of_class
     monkeypatch.setattr(ClassGaussians, "_of_class", lambda self, x, n: judged.append(len(x)) or whole(self, x, n))
@@ -68,9 +68,9 @@ def test_a_look_in_half_precision_finds_the_best_class(dim, samples, monkeypatch
 def test_half_precision_that_is_too_coarse_is_not_trusted(monkeypatch):
     inliers, labels, outliers = features(120)
     gaussians = ClassGaussians(inliers, labels)
-    monkeypatch.setattr("rince.evaluation.outliers._multiplies_bfloat16", lambda: False)
+    monkeypatch.setattr("rince.evaluation.outliers.multiplies_bfloat16", lambda: False)
     plain = gaussians.score(outliers)
-    monkeypatch.setattr("rince.evaluation.outliers._multiplies_bfloat16", lambda: True)
+    monkeypatch.setattr("rince.evaluation.outliers.multiplies_bfloat16", lambda: True)
     monkeypatch.setattr(torch.Tensor, "bfloat16", lambda self: (self * 1.1).to(torch.bfloat16))
     assert gaussians._screened_score(torch.nn.functional.normalize(outliers, dim=1)) is None
     assert torch.equal(gaussians.score(outliers), plain)

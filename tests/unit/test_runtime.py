@@ -31,3 +31,17 @@ def test_only_the_first_process_says_it(monkeypatch, capsys):
     monkeypatch.setattr(rank_zero_only, "rank", 0)  # Fabric keeps it: later tests here would log nothing
     Runtime(2, accelerator="cpu")
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("precision", "there", "said"),
+    [
+        ("bf16-mixed", False, "this processor has no bfloat16: train.precision=32-true is faster, and another run\n"),
+        ("bf16-mixed", True, ""),
+        ("32-true", False, ""),
+    ],
+)
+def test_a_processor_without_bfloat16_is_said(precision, there, said, monkeypatch, capsys):
+    monkeypatch.setattr("rince.train.runtime.multiplies_bfloat16", lambda: there)
+    Runtime(precision=precision, accelerator="cpu")
+    assert capsys.readouterr().err == said

@@ -8,7 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from rince.devices import has_float64, in_float64
+from rince.devices import has_float64, in_float64, multiplies_bfloat16
 from rince.errors import ConfigError, DataError, ShapeError, shown
 from rince.evaluation.vectors import check_labels, check_same, share, unit_vectors, without_same
 from rince.inputs import Numbers, as_tensor, whole_number
@@ -147,7 +147,7 @@ class ClassGaussians:
         """`(samples,)` inlier scores: the largest log-likelihood over the classes."""
         features = self._checked(features)
         few = self.covariance == "full" and all(few for _, _, few in self._shapes)
-        screens = few and features.device.type == "cpu" and _multiplies_bfloat16()
+        screens = few and features.device.type == "cpu" and multiplies_bfloat16()
         scores = self._screened_score(features) if screens else None
         return self.log_likelihoods(features).max(dim=1).values if scores is None else scores
 
@@ -214,12 +214,6 @@ def _squared_distances(rows: Tensor, others: Tensor) -> Tensor:
     """`(rows, others)`, in float64: they are small differences of large numbers."""
     rows, others = in_float64(rows), in_float64(others)
     return rows.square().sum(dim=1)[:, None] + others.square().sum(dim=1) - 2 * (rows @ others.T)
-
-
-def _multiplies_bfloat16() -> bool:
-    """Whether the processor has instructions for it; without them it is slower than float32."""
-    capabilities: dict[str, bool] = getattr(torch.cpu, "get_capabilities", dict)()
-    return bool(capabilities.get("avx512_bf16") or capabilities.get("amx_bf16"))
 
 
 def neighbour_score(features: Numbers, train_features: Numbers, *, k: int = 50, same: Numbers | None = None) -> Tensor:

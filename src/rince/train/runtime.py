@@ -21,6 +21,7 @@ from lightning_fabric.loggers.tensorboard import TensorBoardLogger
 from lightning_fabric.strategies.ddp import DDPStrategy
 from torch import Tensor, nn
 
+from rince.devices import multiplies_bfloat16
 from rince.errors import ConfigError, LostProcessError
 from rince.terminal import counted, is_first_process, mention
 from rince.train.csv_log import CsvLog
@@ -64,6 +65,8 @@ class Runtime:
 
         if self.device.type == "cpu" and is_first_process():
             _say_if_crowded(int(os.environ.get("LOCAL_WORLD_SIZE", devices)))
+            if precision == "bf16-mixed" and not multiplies_bfloat16():
+                mention("this processor has no bfloat16: train.precision=32-true is faster, and another run")
 
     def launch(self) -> None:
         """Starts the other processes, if there are any."""
