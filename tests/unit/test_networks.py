@@ -10,6 +10,7 @@ import pytest
 import torch
 import transformers
 from efficientnet_lite_pytorch import EfficientNet
+from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
 from torch import nn
 
@@ -384,6 +385,48 @@ def test_a_sentence_model_that_cannot_be_taken_is_one_clear_error(models, tmp_pa
         _ = SentenceTransformerModel(kind="sentence-transformers", name=str(tmp_path / "code")).network
     with pytest.raises(ConfigError, match=r"model.name=.*vit does not read texts, but image; name a model for texts"):
         _ = SentenceTransformerModel(kind="sentence-transformers", name=str(models / "vit")).network
+
+
+def lacking(model, folder, absent, *, prefix=""):
+    """A copy of a model whose file lacks some tensors, or has all of them under other names."""
+    shutil.copytree(model, folder)
+    (file,) = folder.rglob("model.safetensors")
+    whole = load_file(file)
+    kept = {prefix + name: tensor for name, tensor in whole.items() if absent is None or absent not in name}
+    assert prefix or len(kept) < len(whole)
+    save_file(kept, file, metadata={"format": "pt"})
+    return folder
+
+
+@pytest.mark.parametrize("kind", ["bert", "vit", "sentences"])
+@pytest.mark.parametrize(
+    ("absent", "prefix", "such"),
+    [
+        ("layer.0.attention", "", r"layer\.0\.attention|layers\.0\.attention"),
+        ("embeddings.word_embeddings|patch_embeddings", "", "embeddings"),
+        (None, "wrapped.", "embeddings"),
+    ],
+)
+def test_a_model_whose_file_lacks_weights_is_refused(kind, absent, prefix, such, models, tmp_path):
+    if absent and "|" in absent:
+        absent = absent.split("|")[kind == "vit"]
+    folder = lacking(models / kind, tmp_path / kind, absent, prefix=prefix)
+    text = kind == "sentences"
+    model = SentenceTransformerModel(kind="sentence-transformers", name=str(folder)) if text else huggingface(folder)
+    with pytest.raises(ConfigError, match=rf"{kind} lacks \d+ of the \d+ tensors of weights .*such as \S*({such})"):
+        _ = model.network
+
+
+@pytest.mark.parametrize("kind", ["bert", "vit"])
+def test_missing_weights_that_play_no_part_do_no_harm(kind, models, tmp_path):
+    folder = lacking(models / kind, tmp_path / kind, "pooler")
+    again = shutil.copytree(folder, tmp_path / "again")  # loaded anew: what is drawn would be other numbers
+    assert huggingface(folder).network.identity == huggingface(again).network.identity
+    whole, found = (huggingface(each).network for each in (models / kind, folder))
+    batch = whole.fit(texts()).plain(torch.arange(2)) if kind == "bert" else torch.randn(2, 3, SIZE, SIZE)
+    assert torch.equal(found.module(batch), whole.module(batch))
+    with pytest.raises(ConfigError, match=r"lacks 2 of the \d+ tensors of weights .*such as pooler"):
+        _ = huggingface(folder, pool="pooler").network
 
 
 def test_a_model_of_texts_without_a_tokeniser_is_refused(models, tmp_path):

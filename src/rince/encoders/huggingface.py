@@ -16,7 +16,9 @@ from rince.encoders.pretrained import Network, PretrainedModel, takes_images, wi
 from rince.encoders.tokens import Tokens, tokenising
 from rince.encoders.weights import (
     SAFE,
+    SOME_TEXT,
     check_tokeniser,
+    check_whole,
     digest_of_tensors,
     digest_of_tokeniser,
     facts_of_config,
@@ -92,22 +94,21 @@ def _load(name: str, revision: str | None, pool: Pool) -> Loaded:
     model = _tower(loaded(lambda: _opened(transformers, place, options), name))
     reads = "pixel_values" if model.main_input_name == "pixel_values" else "input_ids"
     module = (PooledImages if reads == "pixel_values" else PooledTexts)(model, pool).eval().requires_grad_(False)
-    facts: dict[str, Any] = {
-        "kind": "huggingface",
-        "pool": pool,
-        "weights": digest_of_tensors(model.state_dict()),
-        "config": facts_of_config(model.config),
-    }
     if reads == "pixel_values":
         size = getattr(model.config, "image_size", SIZE)
         high, wide = size if isinstance(size, list | tuple) else (size, size)
-        width = width_of(module, torch.zeros(1, 3, high, wide), name)
-        return Loaded(Facts(identity=fingerprint_of(**facts), width=width, parameters=count(module)), module)
+        image = torch.rand(1, 3, high, wide, generator=torch.Generator().manual_seed(0))
+        width = width_of(module, image, name)
+        check_whole([model], lambda: module(image), name)
+        identity = fingerprint_of(**_made_from(model, pool))
+        return Loaded(Facts(identity=identity, width=width, parameters=count(module)), module)
     tokeniser = loaded(lambda: transformers.AutoTokenizer.from_pretrained(place, **options), name)
     check_tokeniser(tokeniser, name)
     longest = _longest(tokeniser, model)
-    identity = fingerprint_of(**facts, longest=longest, tokeniser=digest_of_tokeniser(tokeniser))
-    width = width_of(module, _batch(tokeniser, ["a"], longest), name)
+    text = _batch(tokeniser, [SOME_TEXT], longest)
+    width = width_of(module, text, name)
+    check_whole([model], lambda: module(text), name)
+    identity = fingerprint_of(**_made_from(model, pool), longest=longest, tokeniser=digest_of_tokeniser(tokeniser))
 
     def tokenise(texts: Sequence[str], *, cut: bool = True) -> Tokens:
         limit = {"truncation": True, "max_length": longest} if cut else {"truncation": False, "verbose": False}
@@ -117,6 +118,12 @@ def _load(name: str, revision: str | None, pool: Pool) -> Loaded:
     padding = int(tokeniser.pad_token_id or 0)
     known = Facts(identity=identity, width=width, parameters=count(module), longest=longest, padding=padding)
     return Loaded(known, module, tokeniser, tokenise)
+
+
+def _made_from(model: Any, pool: Pool) -> dict[str, Any]:
+    """What the features of a network depend on, besides how texts become tokens."""
+    weights, config = digest_of_tensors(model.state_dict()), facts_of_config(model.config)
+    return {"kind": "huggingface", "pool": pool, "weights": weights, "config": config}
 
 
 def _opened(transformers: Any, place: str, options: dict[str, Any]) -> Any:

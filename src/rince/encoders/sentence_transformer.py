@@ -15,7 +15,9 @@ from rince.encoders.pretrained import Network, PretrainedModel
 from rince.encoders.tokens import Tokens, tokenising
 from rince.encoders.weights import (
     SAFE,
+    SOME_TEXT,
     check_tokeniser,
+    check_whole,
     digest_of_tensors,
     digest_of_tokeniser,
     hub_notes,
@@ -79,6 +81,7 @@ def _network(name: str, revision: str | None, prompt_name: str | None) -> Networ
 def _load(name: str, revision: str | None, prompt_name: str | None) -> Loaded:
     try:
         from sentence_transformers import SentenceTransformer  # noqa: PLC0415 - heavy, and an extra
+        from transformers import PreTrainedModel  # noqa: PLC0415 - likewise
     except ImportError:
         raise ConfigError('model.kind=sentence-transformers needs the extra: pip install "rince[text]"') from None
     place = model_place(name)
@@ -101,6 +104,9 @@ def _load(name: str, revision: str | None, prompt_name: str | None) -> Loaded:
     prompt = model.prompts[prompt_name] if prompt_name else ""
     longest = int(model.max_seq_length or LONGEST)
     module = Sentences(model, prompt).eval().requires_grad_(False)
+    text = {key: torch.tensor(rows) for key, rows in _tokens(model, [SOME_TEXT], prompt, cut=True).items()}
+    networks = [each for each in model.modules() if isinstance(each, PreTrainedModel)]
+    check_whole(networks, lambda: module(text), name)
     identity = fingerprint_of(
         kind="sentence-transformers",
         weights=digest_of_tensors(module.state_dict()),

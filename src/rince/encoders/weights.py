@@ -8,13 +8,13 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 import rince
 from rince.errors import ConfigError, DataError
@@ -27,6 +27,7 @@ ADDED = "adapter_config.json"  # beside weights that are added to those of anoth
 # precision nothing could be finetuned, and its export would not give what the run gives.
 SAFE = {"use_safetensors": True, "dtype": torch.float32}
 ELSEWHERE = "give a folder that holds it with safetensors, or a name on the hub and a connection to it"
+SOME_TEXT = "what a network makes of this shows whether it works"
 BY_THE_WAY = {"transformers_version", "architectures", "_name_or_path", "dtype", "torch_dtype"}  # in a configuration
 
 
@@ -104,6 +105,36 @@ def loaded(what: Callable[[], Any], name: str, wrong: str = "cannot be loaded", 
         raise ConfigError(f"model.name={name} {wrong} ({reason}); {instead}") from None
     finally:
         logging.set_verbosity(level)
+
+
+def check_whole(networks: Sequence[nn.Module], features: Callable[[], Tensor], name: str) -> None:
+    """Refuses a network whose files lack weights; those that play no part in its features are set to 0.
+
+    What files lack, a library draws at random: other features every time, by a network that was never trained.
+
+    Args:
+        networks: of transformers, which marks all weights that it found.
+        features: what they make of some samples, with the weights as they are at that moment.
+        name: of the model.
+    """
+    weights = [each for network in networks for each in network.named_parameters()]
+    absent = [(path, weight) for path, weight in weights if not getattr(weight, "_is_hf_initialized", False)]
+    if not absent:
+        return
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        drawn = features()
+        for _, weight in absent:
+            weight.normal_(generator=generator)
+        if not torch.equal(features(), drawn):
+            of = ", ".join(sorted({type(network).__name__ for network in networks}))
+            raise ConfigError(
+                f"model.name={name} lacks {len(absent)} of the {len(weights)} tensors of weights of its architecture "
+                f"({of}), such as {absent[0][0]}, which would be drawn at random; give a model that was saved whole, "
+                "under the names that save_pretrained gives them"
+            )
+        for _, weight in absent:
+            weight.zero_()
 
 
 def digest_of_tensors(state: dict[str, Tensor]) -> str:
