@@ -355,6 +355,7 @@ def test_another_split_can_be_judged_and_no_sample_finds_itself(run, pictures):
     done = rince("evaluate", run, "--split", "train", "--outliers", pictures)
     results = json.loads((run / "results.json").read_text())
     assert results["split"] == "train"
+    assert done.stdout.splitlines()[0] == f"{run}, split 'train'"
     told = (
         "200 of 200 test samples lie in the training set, too: in retrieval and by nearest neighbours none finds itself"
     )

@@ -223,7 +223,10 @@ def test_the_judge_leaves_the_encoder_as_it_was():
 
 
 def test_evaluation_on_validation_never_finds_itself(judged, held_out):
-    rince("evaluate", judged, "--split", "validation")
+    rince("evaluate", judged)
+    done = rince("evaluate", judged, "--split", "validation")
+    assert f"{judged / 'results.json'} had numbers of split 'test': they are replaced" in done.stderr
+    assert done.stdout.splitlines()[0] == f"{judged}, split 'validation'"
     results = json.loads((judged / "results.json").read_text())
     assert results["split"] == "validation"
     assert results["samples"] == {"fashion": {"train": 160, "test": 40}}

@@ -117,7 +117,8 @@ def evaluate(
             )
         if not is_first_process():
             continue
-        typer.echo(f"{folder}\n{metrics_text(verdict.metrics)}\nwrote {folder / 'results.json'}")
+        of = ("" if split is None else f", split {split!r}") + (", best.ckpt" if checkpoint == "best" else "")
+        typer.echo(f"{folder}{of}\n{metrics_text(verdict.metrics)}\nwrote {folder / 'results.json'}")
     if is_first_process():
         next_command(f"rince report {' '.join(quote(str(folder)) for folder in runs or [])} --out REPORT")
 

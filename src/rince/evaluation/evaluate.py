@@ -128,10 +128,29 @@ def evaluate(
     facts = _facts(run, figures["sets"]) | {"split": split or run.recipe.data.test_split, "outliers": outlier_data}
     facts |= {"looked_at": looked_at}
     results = facts | {"metrics": metrics, "protocol": protocol}
+    replaced = _replaced_note(folder / RESULTS, results)
+    if replaced:
+        say(replaced)
     write_whole(folder / FIGURES, json.dumps({"checkpoint": run.checkpoint} | figures) + "\n")
     write_queries(folder, queries)
     write_whole(folder / RESULTS, json.dumps(results, indent=2, ensure_ascii=False) + "\n")
     return Verdict(metrics, protocol, figures, queries.values)
+
+
+def _replaced_note(path: Path, results: dict[str, Any]) -> str:
+    """Says what the results of before were of, where the new ones are of something else; empty if they are not."""
+    try:
+        before = dict(json.loads(path.read_text("utf-8")))
+        gone = sorted(set(before["outliers"]) - set(results["outliers"]))
+        was, now = ({key: str(each[key]) for key in ("split", "checkpoint_file")} for each in (before, results))
+    except (OSError, ValueError, TypeError, KeyError):  # none, damaged, or of an older rince
+        return ""
+    lost = [f"split {was['split']!r}"] * (was["split"] != now["split"])
+    lost += [was["checkpoint_file"]] * (was["checkpoint_file"] != now["checkpoint_file"])
+    lost += [f"outliers {', '.join(gone)}"] * bool(gone)
+    if not lost:
+        return ""
+    return f"{path} had numbers of {' and '.join(lost)}: they are replaced; judge that again to have them back"
 
 
 def _share(

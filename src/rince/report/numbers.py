@@ -16,6 +16,7 @@ from rince.report.differences import Compared, difference_text, drawn_from, judg
 from rince.report.drawing import DASHES, RUNS, clean
 from rince.report.tables import ARROWS, PLACES, Cell, Table, at_place, number_text, paper_text, stamp, value_text
 from rince.report.told import rivals, told
+from rince.train.record import BEST
 
 HEADINGS = {"before": "Features, before the head", "after": "Embeddings, after the head"}
 SAID = {"up": "higher is better", "down": "lower is better", None: ""}
@@ -38,7 +39,7 @@ def facts(runs: Sequence[Shown]) -> str:
             "seed": str(results["seed"]),
             "steps": steps,
             number_of: _trained_on(run),
-            "judged on": ", ".join(run.sets),
+            "judged on": _judged_on(run),
             "loss": _loss(run),
             "data": run.recipe.data.source,
             "checkpoint": results["checkpoint"][:12],
@@ -62,6 +63,13 @@ def _trained_on(run: Shown) -> str:
     if run.held_out and run.data.source == run.recipe.data.source:
         return f"{len(run.data.train) - run.held_out:,}, {run.held_out:,} held out"
     return f"{len(run.data.train):,}"
+
+
+def _judged_on(run: Shown) -> str:
+    """The sets; and what of them, or of the run, if that is not the usual."""
+    split, file = run.results.get("split"), run.results.get("checkpoint_file")
+    unusual = [f"split {split!r}"] if split not in (None, run.recipe.data.test_split) else []
+    return ", ".join([*run.sets, *unusual, *([file] if file == BEST else [])])
 
 
 def _loss(run: Shown) -> str:

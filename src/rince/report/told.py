@@ -8,14 +8,17 @@ from rince.config import Recipe
 from rince.evaluation.metrics import parse
 from rince.report.tables import Table
 
+PARENTS = "parents"  # ranks of the level above the classes alone
 WITHOUT_LABELS = ("instances", "embedding", "clusters", "position", "clips")  # ranks that samples have by themselves
 
 
 def told(recipe: Recipe) -> str:
-    """The labels that training was told: `nothing`, `class`, or `class and group`."""
+    """The labels that training was told: `nothing`, `class`, `group` or `class and group`."""
     ranks, method = recipe.ranks, recipe.method
     if not method.trains:
         return "nothing"
+    if ranks is not None and ranks.kind == PARENTS and not method.needs_superclasses:
+        return "group"
     if method.needs_superclasses or (ranks is not None and ranks.needs_levels):
         return "class and group"
     return "nothing" if ranks is not None and ranks.kind in WITHOUT_LABELS else "class"
