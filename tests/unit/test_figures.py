@@ -46,7 +46,7 @@ def run_of(number, **results):
             terms_for=lambda ranks: terms[:ranks],
             ranks=SimpleNamespace(kind="tree", needs_levels=True),
             method=SimpleNamespace(kind="contrast", trains=True, needs_superclasses=False),
-            data=SimpleNamespace(source="photographs"),
+            data=SimpleNamespace(source="photographs", test_split="test"),
             about="",
         ),
         data=SimpleNamespace(levels=LEVELS, thing="image", train=range(1234), source="photographs"),
