@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from rince.train.record import Checkpoint
     from rince.train.setup import Brought
 
-    Samples = str | Path | Source
+    Samples = str | Path | Source | Sequence[str]
 
 
 def fit(
@@ -239,7 +239,7 @@ class Run:
         """`(samples, dim)`: what the encoder makes of new samples.
 
         Args:
-            samples: a file, a folder, or a source; of a run on texts also a text.
+            samples: a file, a folder, or a source; of a run on texts also a text, or a list of them.
             which: `"features"` before the head, or `"embeddings"` after it; by default `place`.
             split: of a place that holds labelled data, which is read as the run's own data is; without it, whatever
                 samples are there.
@@ -535,12 +535,15 @@ def _found(run: TrainedRun, samples: Samples, say: Say, *, itself: bool = False)
             say(f"taken as one {source.thing}: {shorten(str(samples), 80, placeholder=' …')!r}")
         tell_left_out(source, say)
         return source
-    if not isinstance(samples, Source):
-        raise ConfigError(
-            f"give a file, a folder or a source, got {type(samples).__name__}; wrap samples of yours in "
-            "rince.sources.from_dataset(…)"
-        )
-    return samples
+    if isinstance(samples, Source):
+        prepared: Source = run.recipe.prepared(samples)
+        return prepared
+    if isinstance(samples, list | tuple) and samples and all(isinstance(each, str) for each in samples):
+        return run.given(samples)
+    raise ConfigError(
+        f"give a file, a folder, a source or a list of texts, got {type(samples).__name__}; wrap samples of yours in "
+        "rince.sources.from_dataset(…)"
+    )
 
 
 def _embedded(run: TrainedRun, samples: Samples, which: Which, say: Say) -> Source | None:

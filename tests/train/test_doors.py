@@ -509,8 +509,10 @@ def test_a_query_never_finds_itself_and_what_is_no_sample_is_named(tmp_path, mon
     source = photos()
     assert all(near.row != each.row for each in run.neighbours(source, source, k=2) for near in each.near)
     for wrong in (torch.zeros(2, 3, 12, 12), [1.0]):
-        with pytest.raises(rince.ConfigError, match="give a file, a folder or a source"):
+        with pytest.raises(rince.ConfigError, match="give a file, a folder, a source or a list of texts"):
             run.embed(wrong)
+    with pytest.raises(rince.ConfigError, match="has no samples that are words; give a file, a folder, or a source"):
+        run.embed(["one.jpg", "two.jpg"])
     with pytest.raises(rince.ConfigError, match="which must be 'features' or 'embeddings'"):
         run.embed(source, which="x")
     with pytest.raises(rince.ConfigError, match="takes places that have a train and a test split"):

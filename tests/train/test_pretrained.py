@@ -432,6 +432,11 @@ def test_nothing_is_trained_by_frozen(made, tmp_path):
     with torch.no_grad():
         assert features == pytest.approx(network.module(network.fit(opened).plain(torch.arange(60))), abs=1e-5)
     assert_same(network.module.state_dict(), kind._network(str(made / "bert"), None, "mean").module.state_dict())
+    written = list(opened.texts[:3])
+    for given, expected in ((written, features[:3]), (opened, features)):  # words, and a source as it was opened
+        assert rince.open_run(run).embed(given) == pytest.approx(expected, abs=1e-5)
+    with pytest.raises(DataError, match="text 1 of 2 is empty; take it out"):
+        rince.open_run(run).embed(["a text", " "])
     command("evaluate", run)
     metrics = json.loads((run / "results.json").read_text())["metrics"]
     assert metrics["retrieval/class/recall@1"] > 0.2

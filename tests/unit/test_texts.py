@@ -228,6 +228,17 @@ def test_a_class_is_known_by_rows_of_any_split(folder):
         opened(folder, "test", taxonomy="column").own_paths("column")
 
 
+def test_a_level_that_a_class_lacks_below_another_is_named_as_that(tmp_path):
+    """Though what is empty, its own group, crosses the level below as well."""
+    domains = ["a", "a", "b", "b", "c", "c", "d", "d"]
+    rows = [
+        {"text": f"a {n}", "label": n, "area": "" if n == 7 else "xy"[domain in "cd"], "domain": domain}
+        for n, domain in enumerate(domains)
+    ]
+    with pytest.raises(DataError, match=r"class '7' of .* has the domain 'd' and no area, the level above; fill in"):
+        opened(write(tmp_path / "all.csv", rows), taxonomy="column")
+
+
 def test_levels_that_cross_are_refused(tmp_path):
     groups, sizes = ["dog", "dog", "cat", "cat", "tree"], ["big", "small", "big", "small", "big"]
     rows = [{"text": f"a {n}", "label": n, "group": groups[n], "size": sizes[n]} for n in range(5)]
@@ -377,7 +388,7 @@ BAD = [
     ("train.csv", "", "is empty; write a header"),
     ("train.csv", HEADER, "is empty: it has no rows"),
     ("train.csv", b"text,label\ncaf\xe9,x\n", r"train.csv' is not UTF-8 text \(byte 14\); save it as UTF-8"),
-    ("train.csv", "text,label\n1,x\n2.5,y\n", "column 'text' of .* holds numbers, not text; name the right one"),
+    ("train.csv", "text,label\n1,x\n2.5,y\n", "column 'text' of .* holds numbers, not text; name the right one with data.text_column"),
     ("train.csv", "words,label\na,x\n", "no text column called 'text' or .*: its columns are 'words', 'label'; name"),
     ("train.csv", "text,tag\na,x\n", "no label column called 'label' or .*; name the right one with label_column"),
     ("train.jsonl", '{"text": 1, "label": "x"}\n', "column 'text' of .* holds 1 at train.jsonl:1, which is not text"),

@@ -90,6 +90,13 @@ class DataSettings(PartSettings):
     def find(self, place: str, views: Any) -> Any:
         """All samples at a place a person names, whether they have labels or not, as a `rince.sources.Source`."""
 
+    def given(self, samples: Sequence[str], views: Any) -> Any:  # noqa: ARG002 - of the interface
+        """Samples that a person writes down, where they are words, as a `rince.sources.Source`."""
+        raise ConfigError(
+            f"data.kind={self.kind} has no samples that are words; give a file, a folder, or a source "
+            "(rince.sources.from_dataset)"
+        )
+
     def is_sample(self, place: str) -> bool:  # noqa: ARG002 - of the interface
         """Whether what a person names is no place, but a sample itself, which `find` gives then."""
         return False

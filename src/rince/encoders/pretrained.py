@@ -213,9 +213,10 @@ def takes_images(source: Source) -> Source:
     """A source of images in colour, as it is."""
     if len(source.shape) != 3 or source.shape[0] != 3:
         looks = f" of the shape {source.shape}" if source.shape else ""
+        gray = ", or for images in gray give views.mean and views.std three numbers" if len(source.shape) == 3 else ""
         raise ConfigError(
             f"the network takes images in colour, and {source.source!r} holds {source.thing}s{looks}; choose another "
-            "model.kind, or for images in gray give views.mean and views.std three numbers"
+            f"model{gray}"
         )
     return source
 

@@ -202,6 +202,11 @@ class TrainedRun:
         source: Source = self.recipe.prepared(self.recipe.data.find(place, self.recipe.seen_views))
         return source
 
+    def given(self, samples: Sequence[str]) -> Source:
+        """Samples that a person writes down."""
+        source: Source = self.recipe.prepared(self.recipe.data.given(samples, self.recipe.seen_views))
+        return source
+
     def outliers(self, place: str | Source, *, classes: str | None = None) -> Source:
         """Samples of no class of the run."""
         found = place

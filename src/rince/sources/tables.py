@@ -180,8 +180,8 @@ def chosen_levels(
             levels.append(level)
             seen.add(grouping)
     levels.sort(key=lambda level: (len(level.groups), len(level.higher)))
+    _refuse_gaps(levels, source)  # first: what is empty counts as a group, and may cross others
     _refuse_crossed(levels, names, source)
-    _refuse_gaps(levels, source)
     return levels, reasons
 
 

@@ -106,6 +106,13 @@ class TextData(DataSettings):
             raise DataError("the text is empty; give a text, or a file of texts")
         return _unlabelled(place, (place,), views, (place,))
 
+    def given(self, samples: Sequence[str], views: TextViewSettings) -> Texts:
+        """Texts as they are."""
+        empty = next((number for number, text in enumerate(samples) if not text.strip()), None)
+        if empty is not None:
+            raise DataError(f"text {empty} of {len(samples):,} is empty; take it out")
+        return _unlabelled(f"{len(samples):,} texts", tuple(samples), views, tuple(samples))
+
     def is_sample(self, place: str) -> bool:
         """Whether it is a text. What ends like a file, or has a slash and no space, is meant to be a file."""
         looks_like_one = re.fullmatch(r"\S*/\S*", place) or place.lower().endswith((*FORMATS, LINES))
@@ -276,8 +283,8 @@ class Texts(Source):
         if taxonomy == "column" and self.paths is None:
             raise NoLevelsError(
                 f"taxonomy 'column' needs a column that gives every class one group, and {self.source!r} has none; "
-                f"name it with level_columns, or use a taxonomy file, a shipped one ({', '.join(SHIPPED)}), or 'none'"
-                + "".join(f"; {reason}" for reason in self.no_levels[:NAMED])
+                f"name it with data.level_columns, or use a taxonomy file, a shipped one ({', '.join(SHIPPED)}), or "
+                "'none'" + "".join(f"; {reason}" for reason in self.no_levels[:NAMED])
             )
         if taxonomy != "column" or self.paths is None:
             raise no_own_paths(taxonomy, self.source)
@@ -303,7 +310,7 @@ def texts_in(table: Table, column: str, source: str) -> tuple[str, ...]:
         if value is not None and not isinstance(value, str):
             raise DataError(
                 f"column {column!r} of {source!r} holds {value!r} at {table.places[row]}, which is not text; name the "
-                "right column with text_column"
+                "right column with data.text_column"
             )
     empty = [row for row, value in enumerate(values) if value is None or not value.strip()]
     if empty:
@@ -311,7 +318,9 @@ def texts_in(table: Table, column: str, source: str) -> tuple[str, ...]:
             f"{len(empty):,} of {len(values):,} texts of {source!r} are empty: {_rows(table, empty)}; take them out"
         )
     if all(map(_is_number, values)):
-        raise DataError(f"column {column!r} of {source!r} holds numbers, not text; name the right one with text_column")
+        raise DataError(
+            f"column {column!r} of {source!r} holds numbers, not text; name the right one with data.text_column"
+        )
     return tuple(values)
 
 

@@ -203,7 +203,17 @@ def read_npy(path: Path) -> Content:
     # Opened anew for every block: what was read of a mapped file counts as memory until it is closed.
     found = _arrays({"vectors": shape}, load, lambda name: lambda rows: load(name)[rows])
     beside = next((file for file in labels_beside(path) if file.is_file()), None)
-    return found if beside is None else found._replace(columns=_csv_columns(beside))
+    if beside is None:
+        return found
+    columns = _csv_columns(beside)
+    told, rows = len(next(iter(columns.values()))), (*shape[0], 0)[0]
+    if told != rows:
+        first = ", ".join(map(repr, columns))
+        raise DataError(
+            f"{beside} tells of {told:,} vectors below its header ({first}), and {path} holds {rows:,}; it needs a "
+            "header, then a row for every vector"
+        )
+    return found._replace(columns=columns)
 
 
 def labels_beside(path: Path) -> tuple[Path, Path]:
