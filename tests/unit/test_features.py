@@ -1,6 +1,8 @@
 """Features of a frozen network: made once, found again by what they are made from, made again where that is not so."""
 
+import re
 import shutil
+import time
 from dataclasses import replace
 
 import pytest
@@ -141,6 +143,19 @@ def test_a_damaged_or_short_file_is_made_again(damage, models, cache, parts):
     assert seen == 10  # the damaged part alone
     assert torch.equal(again, made)
     assert path.read_bytes() == whole
+
+
+def test_a_first_batch_that_is_slow_is_not_taken_for_the_rest(models, monkeypatch):
+    source, slow = prepared(bert(models), texts()), [2.0]
+    make = source._make
+
+    def made(*given):
+        time.sleep(slow.pop() if slow else 0)
+        return make(*given)
+
+    monkeypatch.setattr(source, "_make", made)
+    each = float(re.search(r"\((\S+) ms each, of 32\)", source.ahead()[1])[1])
+    assert each < 1000 * 2 / 32 / 2  # of two seconds for all of them
 
 
 def test_what_was_interrupted_goes_on(models, cache, parts):
