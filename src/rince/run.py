@@ -466,18 +466,19 @@ class Run:
                 answers += predict(searched, source, vectors, thresholds, calibration.neighbours)
         return answers
 
-    def export(self, folder: str | Path, *, say: Say = nobody) -> list[Path]:
+    def export(self, folder: str | Path, *, which: Which | None = None, say: Say = nobody) -> list[Path]:
         """Writes the encoder for other programs: safetensors weights, an ONNX graph, and what its input looks like.
 
         Of texts also the tokeniser's files, and a folder that `SentenceTransformer` opens.
 
         Args:
             folder: to write to; new or empty.
+            which: what to take of `"features"` and `"embeddings"`, both of which the graph gives; by default `place`.
             say: is told what could not be written.
         """
         from rince.evaluation.export import export
 
-        return export(self.trained("cpu"), Path(folder), say=say)
+        return export(self.trained("cpu"), Path(folder), which=which, say=say)
 
     def report(self, out: str | Path, *, beside: Sequence[Run] = ()) -> Path:
         """Writes a page about this run, and others beside it, with figures and tables as files; returns the page."""

@@ -136,6 +136,12 @@ def test_a_prompt_stands_before_every_text_wherever_it_is_read(places, tmp_path,
     run.export(tmp_path / "exported")
     about = check_texts(run, tmp_path / "exported", TEXTS, asked)
     assert about["input"]["prompt"] == "find : "
+    run.export(tmp_path / "other", which="embeddings")  # whatever validation said
+    about = check_texts(run, tmp_path / "other", TEXTS, asked)
+    assert about["place"] == about["sentence-transformer"]["place"] == "embeddings"
+    with pytest.raises(ConfigError, match="which must be 'features' or 'embeddings', got 'x'"):
+        run.export(tmp_path / "x", which="x")
+    assert not (tmp_path / "x").exists()
     texts_run(places, tmp_path / "again", *changes, f"model.start_from={tmp_path}/exported/encoder.safetensors")
     assert "start: all 4 tensors of the network" in capsys.readouterr().err
 

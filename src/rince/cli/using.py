@@ -172,6 +172,7 @@ def predict(
 def export(
     run: RunArgument,
     out: Annotated[Path, typer.Option(help="Folder to write to; must be new or empty.", show_default=False)],
+    which: WhichOption = None,
     checkpoint: CheckpointOption = "last",
 ) -> None:
     """Write a run's encoder for other programs: safetensors weights, an ONNX graph, and what its input looks like.
@@ -181,8 +182,7 @@ def export(
     from rince.run import open_run
 
     opened = open_run(run, checkpoint=checkpoint)
-    _said(opened, None)
-    for file in opened.export(out, say=say):
+    for file in opened.export(out, which=_said(opened, which), say=say):
         typer.echo(f"wrote {file}")
     next_command(f"{quote(str(out / 'encoder.json'))} says what the input looks like")
 

@@ -20,6 +20,7 @@ from rince.encoders.heads import SideBySide
 from rince.encoders.pretrained import Network, PretrainedModel
 from rince.encoders.tokens import Tokenised
 from rince.errors import ConfigError
+from rince.evaluation.lookup import Which, check_which
 from rince.evaluation.sentences import sentence_transformer, write_sentence_transformer
 from rince.evaluation.trained import TrainedRun
 from rince.files import write_whole, written_folder
@@ -58,12 +59,12 @@ class _Both(nn.Module):
         return features, embeddings
 
 
-def export(run: TrainedRun, folder: Path, *, say: Say = nobody) -> list[Path]:
+def export(run: TrainedRun, folder: Path, *, which: Which | None = None, say: Say = nobody) -> list[Path]:
     """Writes the encoder's weights, an ONNX graph of it, and what its input has to look like; returns what it wrote.
 
     The graph takes `(batch, *shape of a sample)` float32, called `images`, `videos` or `vectors` and made as
     `encoder.json` says, and gives `features` `(batch, feature_dim)` before the head and `embeddings` `(batch, dim)` of
-    unit length; `place` in `encoder.json` says which of the two was better on validation, `features` if nobody looked.
+    unit length; `place` in `encoder.json` says which of the two to take.
     A frozen network that the run was trained on is part of weights and graph. That of texts takes `input_ids`,
     `attention_mask` and what else the network knows, `(batch, length)` int64, made by the tokeniser whose files are
     written beside it; a folder `sentence-transformer` is for the library of this name. All computes in float32.
@@ -71,8 +72,12 @@ def export(run: TrainedRun, folder: Path, *, say: Say = nobody) -> list[Path]:
     Args:
         run: whose encoder it is.
         folder: to write to; new or empty, and left so if something fails.
+        which: of the two outputs to take, and to give `sentence-transformer`; by default the one that was better on
+            validation, `features` if nobody looked.
         say: is told what could not be written, and why.
     """
+    if which is not None:
+        check_which(which)
     with written_folder(folder) as new:
         own = copy.deepcopy(run.encoder).cpu()  # a file is the same wherever the run was opened
         encoder: Encoder = run.recipe.model.whole(own).cpu().float().eval()
@@ -87,7 +92,7 @@ def export(run: TrainedRun, folder: Path, *, say: Say = nobody) -> list[Path]:
             "checkpoint": run.checkpoint,
             "input": taken.facts,
             "outputs": {"features": encoder.feature_dim, "embeddings": encoder.dim},
-            "place": run.place or "features",
+            "place": which or run.place or "features",
             "model": run.recipe.model.model_dump(mode="json"),
         }
         more = [] if network is None else _write_texts(encoder, network, taken, new, facts, say)

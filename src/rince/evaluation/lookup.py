@@ -48,10 +48,15 @@ class Found(NamedTuple):
     """Itself, if it is a text."""
 
 
-def vectors_of(run: TrainedRun, source: Source, which: Which, tell: TellDone | None = None) -> Tensor:
-    """`(samples, dim)`: features or embeddings of samples; of what was embedded before, as they are."""
+def check_which(which: Which) -> None:
+    """Refuses what is no place to take vectors from."""
     if which not in get_args(Which):
         raise ConfigError(f"which must be 'features' or 'embeddings', got {which!r}")
+
+
+def vectors_of(run: TrainedRun, source: Source, which: Which, tell: TellDone | None = None) -> Tensor:
+    """`(samples, dim)`: features or embeddings of samples; of what was embedded before, as they are."""
+    check_which(which)
     if isinstance(source, EmbeddedVectors):
         return source.vectors.to(run.device)
     found: Tensor = getattr(embed(run, source, tell=tell), which)
