@@ -1,4 +1,4 @@
-"""Draws quality against noise from the runs in results/: results/noise-reduced/quality.png, docs/figures/noise.svg.
+"""Draws quality against noise from the runs in results/: docs/figures/noise-reduced.svg, and likewise for each scale.
 
     python scripts/draw_noise_study.py
 
@@ -48,9 +48,13 @@ def precision_recall(run: dict) -> tuple[float, float]:
     return right / chosen.sum().item(), right / truth.sum().item()
 
 
-def main() -> None:
-    noisy = [(run, *precision_recall(run)) for run in runs("noise-reduced/*.json")]
-    clean, without = (runs(f"cifar100-reduced/{name}-seed-*.json") for name in ("rince-in", "scl-in"))
+def draw(scale: str) -> None:
+    noisy = [
+        (run, *precision_recall(run))
+        for run in runs(f"noise-{scale}/*.json")
+        if "flipped" in run["row"] or "text" in run["row"]
+    ]
+    clean, without = (runs(f"cifar100-{scale}/{name}-seed-*.json") for name in ("rince-in", "scl-in"))
     with mpl.rc_context(STYLE):
         figure = Figure((10, 5.8), layout="constrained")
         for axes, (metric, (name, times)) in zip(figure.subplots(2, 3).flat, METRICS.items(), strict=True):
@@ -77,11 +81,11 @@ def main() -> None:
             axes.set_title(name)
             axes.set_xlabel("precision of rank 2")
         figure.legend(*axes.get_legend_handles_labels(), loc="outside upper center", ncols=4)
-        figure.savefig(RESULTS / "noise-reduced" / "quality.png", dpi=150)
-        figure.savefig(RESULTS.parent / "docs" / "figures" / "noise.svg")
+        figure.savefig(RESULTS.parent / "docs" / "figures" / f"noise-{scale}.svg", metadata={"Date": None})
     for run, precision, recall in noisy:
-        print(f"{run['row']:14} precision {precision:.2f}, recall {recall:.2f}")
+        print(f"{scale}: {run['row']:14} precision {precision:.2f}, recall {recall:.2f}")
 
 
 if __name__ == "__main__":
-    main()
+    for folder in sorted(RESULTS.glob("noise-*")):
+        draw(folder.name.removeprefix("noise-"))
