@@ -353,7 +353,7 @@ def test_one_sort_and_one_fit_serve_all_metrics(monkeypatch):
         counted = lambda *a, whole=whole, name=name, **k: calls.append(name) or whole(*a, **k)  # noqa: E731
         monkeypatch.setattr(evidence, name, counted)
     verdict(0.4, rank_source=None, probe="fast")
-    once = {"ranked_retrieval": 1, "ClassGaussians": 2, "neighbour_score": 3, "linear_probe": 1, "class_similarity": 2}
+    once = {"ranked_retrieval": 1, "ClassGaussians": 2, "neighbour_score": 2, "linear_probe": 1, "class_similarity": 2}
     both = {name: 2 * times for name, times in once.items()} | {"class_similarity": 2}
     after = {name: strangers(0.4)[:, :9] for name in ("far/off", "b")}
     for options, expected in (({"after_head": False}, once), ({"outlier_embeddings": after}, both)):
