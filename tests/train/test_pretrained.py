@@ -162,7 +162,7 @@ def test_what_a_run_costs_is_told_without_making_features(made, seen):
     found = cost(load_recipe(*on_texts(made)[:1], on_texts(made)[1:]))
     assert found.seconds > 0
     assert "once: about" in found.ahead[1]
-    assert sum(seen) == 33  # one, and 32 that tell how long all take; not the 60 that there are
+    assert sum(seen) == 64  # twice the 32 that tell how long all take; not the 60 that there are
     frozen = cost(load_recipe("text/frozen", on_texts(made)[1:]))
     assert frozen.seconds == 0
     assert frozen.made_of == found.made_of

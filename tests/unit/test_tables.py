@@ -240,7 +240,7 @@ def test_every_row_that_can_be_run_names_a_recipe_that_says_the_same():
     tables = paper_tables()
     runs = {(name, row): run for name, table in tables.items() for row, run in table["runs"].items()}
     ours = {key for key in runs if "rows" not in tables[key[0]]}
-    assert (len(runs) - len(ours), len(ours)) == (73, 3 * 12 + 2 * 3)
+    assert (len(runs) - len(ours), len(ours)) == (75, 3 * 12 + 2 * 3)
     for (name, row), (recipe, *changes) in runs.items():
         loaded = load_recipe(recipe, [*tables[name].get("settings", []), *changes])
         assert (load_recipe(recipe).paper is None) == ((name, row) in ours)  # a changed one is no longer the row
@@ -254,6 +254,7 @@ def test_every_row_that_can_be_run_names_a_recipe_that_says_the_same():
         if name == "rate":
             assert loaded.optimizer.lr == float(row.rpartition(" ")[2])
             assert loaded.loss.over_ranks == ("mean" if ", mean," in row else "sum")
+            assert any(term.includes_closer for term in loaded.loss.terms) == (", closer," in row)
         if "flipped" in row:
             assert loaded.ranks.flipped == int(row.split()[0]) / 100
         if row.startswith("text"):
