@@ -311,3 +311,11 @@ def test_the_table_says_what_rows_were_told_and_marks_the_best_beside_rince():
     lines = [line for line in text.split("<tr>") if line.startswith('<th scope="row">')]
     assert [line.split("</th><td>")[1].split("<")[0] for line in lines] == list(rows.values())
     assert ["†" in line for line in lines] == [row == "scl-in-two-heads" for row in rows]
+
+
+def test_facts_say_which_split_and_checkpoint_were_judged():
+    usual, other = run_of(0, split="test", checkpoint_file="last.ckpt"), run_of(1, split="validation")
+    other.results["checkpoint_file"] = "best.ckpt"
+    text = numbers.facts([usual, other])
+    assert "<td class=text>shop</td>" in text
+    assert "<td class=text>shop, split &#x27;validation&#x27;, best.ckpt</td>" in text
