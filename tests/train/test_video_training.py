@@ -24,6 +24,7 @@ from rince.ranks import EXCLUDED
 from rince.sources.clips import read_test_clips
 from rince.sources.feed import Feed
 from rince.sources.part import names_of
+from rince.sources.video_file import read_frames
 from rince.train.checkpoint import load_checkpoint
 from rince.train.runtime import Runtime
 from rince.train.setup import build_encoder, build_parts
@@ -531,3 +532,56 @@ def test_options_that_videos_do_not_have_are_refused(trained, source, tmp_path):
         assert message in done.stderr
         assert (run / "features").exists() == ("--outliers" in options)
         assert not (run / "results.json").exists()
+
+
+@torch.no_grad()
+def test_what_views_and_what_time_change_is_measured(trained, source, tmp_path):
+    told = rince("analyse", "run", trained, "--out", tmp_path / "analysis").stdout
+    found = json.loads((tmp_path / "analysis" / "analysis.json").read_text())
+    by_views = {each["views"]: each for each in found["findings"]}
+    assert list(by_views) == [
+        "views as in training",
+        "crops and flips alone",
+        "colours alone",
+        "nothing drawn: time alone",
+    ]
+    still = by_views["nothing drawn: time alone"]
+    assert still["similarity"]["frame"] == pytest.approx(1, abs=1e-5)
+
+    # Time alone once more: the frames drawn, their centre, the encoder.
+    run = open_trained(trained, accelerator="cpu")
+    videos = run.recipe.data.open("train", run.recipe.seen_views, own_keys=3)
+    similar = {"shot": [], "video": []}
+    for draw in range(4):
+        for row in range(len(videos)):
+            track = videos.index.tracks[row]
+            places = videos.sampler.draw(run.recipe.seed, draw, torch.tensor([row]), [track.frames])[0]
+            whole = read_frames(videos.index.videos.paths[row], track, range(track.frames), short_side=24)
+            pixels = torch.from_numpy(whole).permute(3, 0, 1, 2)
+            clips = {
+                name: run.encoder(videos.maker.resize_and_normalise(pixels[None, :, place]))[0]
+                for name, place in zip(("query", "shot", "video"), places, strict=True)
+                if place[0] >= 0
+            }
+            for name in similar.keys() & clips.keys():
+                similar[name].append(float(clips["query"] @ clips[name]))
+    assert len(similar["shot"]) > len(similar["video"]) > 0  # some videos are too short for the one or the other
+    for name, values in similar.items():
+        assert still["similarity"][name] == pytest.approx(np.mean(values), abs=2e-3)
+
+    # As in training: the first draw of the first epoch by the feed of a run.
+    first = by_views["views as in training"]["similarity"]["frame"]
+    drawn = []
+    for draw in range(4):
+        ids = torch.arange(len(videos))
+        made = videos.finish(videos.load(ids, (0, 1), seed=run.recipe.seed, epoch=draw), torch.device("cpu"))
+        query, frame = (run.encoder(view) for view in made.views)
+        drawn.append((query * frame).sum(dim=1))
+    assert first == pytest.approx(float(torch.cat(drawn).mean()), abs=1e-5)
+    assert f"another view alone moves a clip by {1 - first:.2f}" in told
+
+
+def test_checkpoints_of_clips_cannot_be_measured(trained):
+    failed = rince("analyse", "run", trained, "--checkpoints", check=False)
+    assert failed.returncode == 2
+    assert "--checkpoints is for ranks between classes" in failed.stderr

@@ -151,12 +151,18 @@ def analyse_run(
 ) -> None:
     """Measure a trained run: similarity of every rank against the predicted equilibrium, violated orders, penalties.
 
+    Of videos: how far frame, shot and video lie, with the views of training and without, where time alone is left.
+
     rince analyse run runs/first
     """
     from rince.analysis.figures import run_figures, write_charts, write_figures
     from rince.analysis.results import analysis_json, analysis_text
     from rince.files import write_out
+    from rince.train.record import recipe_of
 
+    if len(recipe_of(run).own_ranks) > 1:  # clips of a video, whatever their ranks
+        _analyse_clips(run, split, out, checkpoints)
+        return
     on_the_way = _trajectory(run) if checkpoints else []
     found = _measured(run, split)
     folder = out or run / "analysis"
@@ -185,6 +191,20 @@ def _measured(run: Path, split: Literal["train", "test"]) -> RunAnalysis:
 
     with shown_progress(str(run)) as tell:
         return measure(run, split=split, tell=tell)
+
+
+def _analyse_clips(run: Path, split: Literal["train", "test"], out: Path | None, checkpoints: bool) -> None:
+    from rince.analysis.clips import analyse_clips, clips_json, clips_text
+    from rince.errors import ConfigError
+    from rince.files import write_out
+
+    if checkpoints:
+        raise ConfigError(f"--checkpoints is for ranks between classes, and {run} ranks the clips of a video")
+    with shown_progress(str(run)) as tell:
+        found = analyse_clips(run, split=split, tell=tell)
+    typer.echo(clips_text(found))
+    file = (out or run / "analysis") / "analysis.json"
+    _say_written([write_out(file, clips_json(found), in_new_folder=True)])
 
 
 def _trajectory(run: Path) -> list[Charted]:

@@ -188,6 +188,12 @@ class FrameFeatures(Wrapped):
             found.append(torch.cat(through).float().clone())
         return found
 
+    def plain_alone(self) -> FrameFeatures:
+        """The same with the plain version in place of the augmented ones: what differs between clips is time alone."""
+        alike = copy.copy(self)
+        alike.__dict__["augmented_rows"] = [self.plain_rows] * self.versions
+        return alike
+
     def load(self, ids: Tensor, numbers: Sequence[int], *, seed: int, epoch: int) -> Wanted:
         """Nothing but what is asked for."""
         return Wanted(ids, tuple(numbers), seed, epoch)
