@@ -7,7 +7,7 @@ measured as in training, with a part of what views draw, and with nothing drawn,
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -152,22 +152,20 @@ def _find(run: TrainedRun, source: Source, views: str, tell: Tell) -> ClipFindin
 
 def clips_text(found: ClipAnalysis) -> str:
     """For a terminal: a line for every kind of views, and what they say together."""
-    columns: list[tuple[str, Callable[[ClipFinding], str]]] = [
-        *((name, lambda each, name=name: _signed(each.similarity.get(name))) for name in found.findings[0].similarity),
-        *(
-            (f"{pair} wrong", lambda each, pair=pair: _share(each.violated.get(pair)))
-            for pair in found.findings[0].violated
-        ),
-    ]
-    width = max(len(each.views) for each in found.findings)
+    named = max(len(each.views) for each in found.findings)
+    names = [*found.findings[0].similarity, *(f"{pair} wrong" for pair in found.findings[0].violated)]
+    widths = [max(len(name), 8) for name in names]
+
+    def line(views: str, values: Iterable[str]) -> str:
+        return "  ".join([views.ljust(named), *(value.rjust(w) for value, w in zip(values, widths, strict=True))])
+
     lines = [
         f"{found.recipe}: {found.videos:,} videos ({found.split}), {DRAWS} queries each; similarities after the head",
-        "  ".join([" " * width, *(name.rjust(8) for name, _ in columns)]),
-        *(
-            "  ".join([each.views.ljust(width), *(show(each).rjust(max(8, len(name))) for name, show in columns)])
-            for each in found.findings
-        ),
+        line("", names),
     ]
+    for each in found.findings:
+        similar, wrong = each.similarity.values(), each.violated.values()
+        lines.append(line(each.views, [*(f"{value:+.3f}" for value in similar), *(f"{share:.1%}" for share in wrong)]))
     return "\n".join([*lines, *_said(found)])
 
 
@@ -175,24 +173,16 @@ def _said(found: ClipAnalysis) -> list[str]:
     """Whether views or time tell clips further apart."""
     of = {each.views: each.similarity for each in found.findings}
     view = 1 - of[AS_TRAINED]["frame"]
-    times = [(name, 1 - of[NOTHING_DRAWN][name]) for name in ("shot", "video") if name in of[NOTHING_DRAWN]]
-    told = ", ".join(f"time to the {name} by {change:.2f}" for name, change in times)
-    lines = [f"another view alone moves a clip by {view:.2f} (1 - similarity), {told}"]
-    less = [name for name, change in times if change < view]
-    if less:
+    times = {name: 1 - of[NOTHING_DRAWN][name] for name in ("shot", "video") if name in of[NOTHING_DRAWN]}
+    told = [f"time to the {name} by {change:.2f}" for name, change in times.items()]
+    lines = [", ".join([f"another view alone moves a clip by {view:.2f} (1 - similarity)", *told])]
+    nearer = [name for name, change in times.items() if change < view]
+    if nearer:
         lines.append(
-            f"the {' and the '.join(less)} lies nearer than another view of the same frames, so that this order is hard "
-            "to learn; what changes it: weaker views (views.crop_scale, views.jitter), a longer data.stride or data.gap"
+            f"nearer than another view of the same frames: {' and '.join(nearer)}; that order is hard to learn. What "
+            "changes it: weaker views (views.crop_scale, views.jitter), a longer data.stride or data.gap"
         )
     return lines
-
-
-def _signed(value: float | None) -> str:
-    return "–" if value is None else f"{value:+.3f}"
-
-
-def _share(value: float | None) -> str:
-    return "–" if value is None else f"{value:.1%}"
 
 
 def clips_json(found: ClipAnalysis) -> str:
