@@ -531,3 +531,17 @@ def test_terms_that_follow_no_rule_do_not_go_on():
     for no_rule in ([0.1], [0.1, 0.225], [0.1, 0.225, 0.4]):
         assert temperatures(no_rule) == no_rule
     assert temperatures([0.1, 0.225, 0.35], positives="out") == [0.1, 0.225, 0.35]
+
+
+def test_training_says_at_once_that_it_cannot_be_judged(tmp_path):
+    source = write_vectors(tmp_path / "vectors")
+    test = np.load(source / "test.npz")
+    vectors = test["features"].copy()
+    vectors[3, 0] = np.nan
+    np.savez(source / "test.npz", features=vectors, labels=test["labels"], group=test["group"])
+    shared = ["train.epochs=1", "train.batch=20", "log.logger=none", "data.validation=0"]
+    told = command("train", "vectors/rince-in", f"data.source={source}", *shared, "--out", tmp_path / "run").stderr
+    before, _, after = told.partition("none to judge on")
+    assert "split 'test': " in before
+    assert "NaN or infinity in 1 of 60 vectors, the first in row 3" in after.splitlines()[0]
+    assert "step" not in before  # before the first line of the log

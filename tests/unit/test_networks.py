@@ -344,6 +344,9 @@ def bad_folder(models, folder, case):
     elif case == "oblong":
         write_vit(folder)
         write_processor(folder, size={"height": 16, "width": 24})
+    elif case == "one mean":
+        write_vit(folder)
+        write_processor(folder, image_mean=[0.5], image_std=[0.5])
     elif case == "no mean":
         write_vit(folder)
         write_processor(folder, image_mean=None)
@@ -361,8 +364,9 @@ def bad_folder(models, folder, case):
         ("damaged", r"cannot be loaded \("),
         ("no weights of this config", r"cannot be loaded \("),
         ("no processor", r"has no image processor .*; give views.size, views.mean and views.std in the recipe"),
-        ("oblong", "does not fit: it must say a size, image_mean and image_std, and says"),
-        ("no mean", "does not fit: it must say a size, image_mean and image_std"),
+        ("oblong", "does not fit: it must say a size, and image_mean and image_std of three colours, and says"),
+        ("one mean", "image_std of three colours, and says .*0.5"),
+        ("no mean", "does not fit: it must say a size, and image_mean and image_std"),
         ("a processor of texts", "has no image processor|does not fit"),
     ],
 )

@@ -173,7 +173,7 @@ def test_class_paths_of_fashion(tmp_path):
 @pytest.mark.parametrize(
     ("taxonomy", "message"),
     [
-        ("column", "needs a superclass column, and 'fashion' has none; name it with superclass_column, or use"),
+        ("column", "needs a superclass column, and 'fashion' has none; name it with data.superclass_column, or use"),
         ("folders", "needs nested class folders, and 'fashion' has none; use a taxonomy file"),
         ("cifar100", "taxonomy 'cifar100' lacks 10 of 10 classes: 'T-shirt/top'"),
         ("colum", "taxonomy 'colum' is no file"),

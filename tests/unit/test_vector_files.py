@@ -299,6 +299,8 @@ BAD = [
      "NaN or infinity in 1 of 12 vectors, the first in row 9"),
     (lambda f: write_parquet(f / "train.parquet", [[1e300] * 3] * 12, pa.list_(pa.float64()), **WHOLE),
      "NaN or infinity in 12 of 12"),
+    (lambda f: write_parquet(f / "train.parquet", [*LISTS[:11], [1e30] * 3], pa.list_(pa.float64()), **WHOLE),
+     "the length of 1 of 12 vectors is no float32, the first in row 11; divide all vectors by the same number"),
     (lambda f: write_parquet(f / "train.parquet", **(WHOLE | {"label": [*WHOLE["label"][:11], None]})),
      "label of .* has 1 of 12 rows without a label, row 11 first"),
     (lambda f: write_parquet(f / "train.parquet", **(WHOLE | {"label": ["", *WHOLE["label"][1:]]})),

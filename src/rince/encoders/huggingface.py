@@ -36,6 +36,7 @@ Pool = Literal["cls", "mean", "pooler"]
 INSTALL = 'pip install "rince[pretrained]"'
 LONGEST = 512  # tokens, where neither tokeniser nor network says
 UNSAID = 10**18  # tokens: what a tokeniser that does not know gives is higher
+COLOURS = 3
 SIZE = 224  # pixels, of networks that do not say
 
 
@@ -228,10 +229,11 @@ def _read_input(name: str, revision: str | None) -> Input:
     sizes = getattr(processor, "crop_size", None) or getattr(processor, "size", None)
     mean, std = _normalisation(processor, name)
     sides = {int(each) for each in (dict(sizes).values() if sizes else ()) if each}
-    if len(sides) != 1 or mean is None or std is None:
+    if len(sides) != 1 or mean is None or std is None or not len(mean) == len(std) == COLOURS:
         raise ConfigError(
-            f"the processor of model.name={name} does not fit: it must say a size, image_mean and image_std, and says "
-            f"{sizes}, {mean}, {std}; give views.size, views.mean and views.std to a model whose processor does"
+            f"the processor of model.name={name} does not fit: it must say a size, and image_mean and image_std of "
+            f"three colours, and says {sizes}, {mean}, {std}; give views.size, views.mean and views.std to a model "
+            "whose processor does"
         )
     return sides.pop(), tuple(mean), tuple(std)
 

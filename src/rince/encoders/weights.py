@@ -102,7 +102,8 @@ def loaded(what: Callable[[], Any], name: str, wrong: str = "cannot be loaded", 
     except Exception as error:  # the hub, the file system and the model each have their own
         lines = str(error).strip().splitlines()
         reason = lines[0][:200] if lines else type(error).__name__
-        raise ConfigError(f"model.name={name} {wrong} ({reason}); {instead}") from None
+        where = "" if name in PACKAGES or Path(name).exists() else f"there is no folder {name}; from the hub: "
+        raise ConfigError(f"model.name={name} {wrong} ({where}{reason}); {instead}") from None
     finally:
         logging.set_verbosity(level)
 

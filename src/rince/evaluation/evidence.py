@@ -208,8 +208,9 @@ class Evidence:
 
     @property
     def neighbour(self) -> int:
-        """Which of the nearest."""
-        return min(NEIGHBOUR, len(self.train.features) - int(self.test.shared > 0))
+        """Which of the nearest: still one of the own class where a sample lies well, also where classes are small."""
+        of_a_class = len(self.train.labels) // len(self.train.labels.unique()) - int(self.test.shared > 0)
+        return max(1, min(NEIGHBOUR, of_a_class))
 
     def _scores(self, score: Callable[[Tensor], Tensor]) -> Scores:
         return Scores(score(self.test.features), {name: score(features) for name, features in self.outliers.items()})

@@ -69,8 +69,8 @@ def no_own_paths(taxonomy: str, source: str) -> DataError:
     if taxonomy == "folders":
         return DataError(f"taxonomy 'folders' needs nested class folders, and {source!r} has none; {others}")
     return DataError(
-        f"taxonomy 'column' needs a superclass column, and {source!r} has none; name it with superclass_column, or "
-        f"{others}"
+        f"taxonomy 'column' needs a superclass column, and {source!r} has none; name it with data.superclass_column, "
+        f"or {others}"
     )
 
 

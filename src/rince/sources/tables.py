@@ -20,6 +20,7 @@ HUB_NAME = r"\w[\w.-]*/\w[\w.-]*"
 LABELS: tuple[str, ...] = ("label", "labels", "intent", "class", "classes", "class_name", "fine_label", "targets")
 LABELS += ("target", "y", "category", "topic")
 SPLIT = "split"
+WORDS = 3  # of the name of a column: one with more is a line of the data
 # What a sample is called, best first; none of it is a level by itself.
 CALLED: tuple[str, ...] = ("text", "title", "document", "documents", "page_content", "content", "caption", "name")
 CALLED += ("path", "file", "file_name", "filename", "url", "id", "ids", "uuid")
@@ -99,9 +100,11 @@ def find_column(source: str, there: list[str], what: str, asked: str | None, usu
     found = usual_column(there, usual)
     if found is not None:
         return found
+    sentence = any(len(name.split()) > WORDS for name in there)
     raise DataError(
         f"{source!r} has no {what} column called {' or '.join(map(repr, usual))}: its columns are {columns}; "
-        f"name the right one with {what}_column"
+        f"name the right one with data.{what}_column"
+        + (", or write a header above the first line, which is taken for one" if sentence else "")
     )
 
 

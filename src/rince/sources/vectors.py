@@ -159,18 +159,24 @@ class Vectors(InMemory):
             pass
 
     def _checked(self) -> Iterator[Tensor]:
-        """All vectors, some at a time; refused in the end if some hold NaN or infinity."""
-        bad, first, start = 0, 0, 0
+        """All vectors, some at a time; refused in the end if some hold NaN or infinity, or are too long for float32."""
+        bad, long, start = [], [], 0
         for block in self.blocks():
             yield block
             lengths = torch.linalg.vector_norm(block, dim=1)
-            doubtful = (~lengths.isfinite()).nonzero()[:, 0]  # or merely very long
-            here = doubtful[(~block[doubtful].isfinite()).any(dim=1)]
-            first = start + int(here[0]) if len(here) and not bad else first
-            bad, start = bad + len(here), start + len(block)
+            doubtful = (~lengths.isfinite()).nonzero()[:, 0]
+            finite = block[doubtful].isfinite().all(dim=1)
+            bad += (start + doubtful[~finite]).tolist()
+            long += (start + doubtful[finite]).tolist()
+            start += len(block)
         if bad:
             raise DataError(
-                f"{self.source!r} holds NaN or infinity in {bad} of {len(self)} vectors, the first in row {first}"
+                f"{self.source!r} holds NaN or infinity in {len(bad)} of {len(self)} vectors, the first in row {bad[0]}"
+            )
+        if long:
+            raise DataError(
+                f"{self.source!r} holds numbers so large that the length of {len(long)} of {len(self)} vectors is no "
+                f"float32, the first in row {long[0]}; divide all vectors by the same number"
             )
 
     def blocks(self) -> Iterator[Tensor]:

@@ -25,6 +25,7 @@ from rince.methods.method import Given, Method, Outcome
 from rince.sources.feed import Feed, Step
 from rince.terminal import is_first_process
 from rince.train.checkpoint import check_network, load_checkpoint
+from rince.train.plan import none_to_judge_on
 from rince.train.progress import Progress
 from rince.train.record import CHECKPOINT, METRICS, Metrics, check_data, check_recipe, locked, new_run
 from rince.train.runtime import Runtime, check_logger, make_logger
@@ -89,7 +90,8 @@ def train(
         if (brought != NOTHING or recipe.model.identity) and not resume:  # a network that is not ours
             rehearse(recipe, parts, encoder)
         validation = Validation(recipe, parts, encoder, judge)
-        told = "\n".join(filter(None, [*parts.notes, told, _unused_terms(recipe, parts)]))
+        untested = none_to_judge_on(recipe, brought) if is_first_process() and not resume else ""
+        told = "\n".join(filter(None, [*parts.notes, untested, told, _unused_terms(recipe, parts)]))
         if is_first_process() and not resume:  # only now that nothing more can be wrong with the recipe and its data
             held.enter_context(new_run(folder, recipe))
         runtime.launch()

@@ -102,10 +102,9 @@ def _kept_as(source: Source | None) -> str | None:
 def _test_lines(recipe: Recipe, parts: Parts, brought: Brought) -> tuple[list[str], Source | None]:
     """How many samples it will be judged on, and these; a set without them can be trained on all the same."""
     split = recipe.data.test_split
-    try:
-        test = brought.test_source or recipe.data.open(split, recipe.seen_views)
-    except RinceError as error:
-        return [f"           split {split!r}: none to judge on ({str(error).splitlines()[0]})"], None
+    test = _opened_test(recipe, brought)
+    if isinstance(test, str):
+        return [f"           {test}"], None
     lines = [f"           split {split!r}: {len(test):,} {test.thing}s to judge on"]
     left_out = left_out_notes(test)
     lines += [f"           split {split!r}: {note}" for note in left_out[:SHOWN]]
@@ -115,6 +114,21 @@ def _test_lines(recipe: Recipe, parts: Parts, brought: Brought) -> tuple[list[st
     if alone:
         lines.append(f"           split {split!r}: {counted(alone, test.thing)} of classes that training has none of")
     return lines, test
+
+
+def _opened_test(recipe: Recipe, brought: Brought) -> Source | str:
+    """What it will be judged on, or why it cannot be."""
+    split = recipe.data.test_split
+    try:
+        return brought.test_source or recipe.data.open(split, recipe.seen_views)
+    except RinceError as error:
+        return f"split {split!r}: none to judge on ({str(error).splitlines()[0]})"
+
+
+def none_to_judge_on(recipe: Recipe, brought: Brought) -> str:
+    """Why a run cannot be judged once it is trained, to be said before; empty if it can."""
+    test = _opened_test(recipe, brought)
+    return test if isinstance(test, str) else ""
 
 
 def _same_classes(test: Source, train: Source) -> bool:
