@@ -790,7 +790,7 @@ BREAKAGES = (
     ),
     Breakage(
         "nearest-neighbour-only",
-        "return min(NEIGHBOUR, len(self.train.features) - int(self.test.shared > 0))",
+        "return max(1, min(NEIGHBOUR, of_a_class))",
         "return 1",
         f"{JUDGE} -k inliers",
     ),
