@@ -45,6 +45,9 @@ class DataSettings(PartSettings):
     """What a batch of them is called as the input of an exported encoder."""
     own_keys: ClassVar[int] = 1
     """Up to how many keys of its own a sample can have."""
+    whole_or_not: ClassVar[bool] = False
+    """Whether one bad sample is an error of its whole split, so that training looks at the test split before it starts;
+    of images and videos, those that cannot be read are left out when they are judged."""
 
     kind: str
     source: str = Field(description="where the samples lie")

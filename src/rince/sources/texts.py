@@ -40,6 +40,7 @@ class TextData(DataSettings):
 
     view_settings: ClassVar[type[TextViewSettings]] = TextViewSettings
     encoder: ClassVar[str] = "sentence-transformers"
+    whole_or_not: ClassVar[bool] = True
 
     kind: Literal["texts"]
     source: str = Field(

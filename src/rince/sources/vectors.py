@@ -47,6 +47,7 @@ class VectorData(DataSettings):
     view_settings: ClassVar[type[VectorViewSettings]] = VectorViewSettings
     encoder: ClassVar[str] = "adapter"
     input_name: ClassVar[str] = "vectors"
+    whole_or_not: ClassVar[bool] = True
 
     kind: Literal["vectors"]
     source: str = Field(

@@ -126,7 +126,9 @@ def _opened_test(recipe: Recipe, brought: Brought) -> Source | str:
 
 
 def none_to_judge_on(recipe: Recipe, brought: Brought) -> str:
-    """Why a run cannot be judged once it is trained, to be said before; empty if it can."""
+    """Why a run on texts or vectors cannot be judged once it is trained, to be said before; empty if it can."""
+    if not recipe.data.whole_or_not:
+        return ""
     test = _opened_test(recipe, brought)
     return test if isinstance(test, str) else ""
 
